@@ -15,7 +15,7 @@ def make_retriever(config: Config, identities: Identities, identity: Identity, c
 
     Arguments are as of `Retriever`.
     """
-    configs = [config.first_stage] if config.rerank else config.parts
+    configs = [config.model_copy(update={"rerank": None})] if config.rerank else config.parts
     parts = [make_retriever(part, identities, identity, corpus) for part in configs]
     arguments, model = (config, identities, identity, corpus, parts), config.model
     if config.rerank:

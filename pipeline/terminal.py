@@ -16,7 +16,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TextIO
 
@@ -28,7 +28,6 @@ from pipeline.core.errors import InputError, memory_ran_out, visible
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from pipeline.config import Config
     from pipeline.core.display import Bar
     from pipeline.core.records import Facts
     from pipeline.core.table import Table
@@ -191,33 +190,30 @@ def progress(label: str, total: int | None, unit: str) -> AbstractContextManager
     return nullcontext(_Lines(label, total, unit, scaled))
 
 
+@dataclass
 class _Lines:
     """Progress for logs: a line every `LOG_SECONDS` at most, and none for work that is done sooner."""
 
-    def __init__(self, label: str, total: int | None, unit: str, scaled: bool) -> None:
-        self._label, self._total, self._unit, self._scaled = label, total, unit, scaled
-        self._done, self._started = 0, time.monotonic()
-        self._said = self._started
+    label: str
+    total: int | None
+    unit: str
+    scaled: bool
+    done: int = 0
+    started: float = field(default_factory=time.monotonic)
+    said: float = field(default_factory=time.monotonic)  # when the last line was printed
 
     def update(self, n: int = 1) -> None:
         from tqdm import tqdm
 
-        self._done += n
+        self.done += n
         now = time.monotonic()
-        if now - self._said >= LOG_SECONDS:
-            self._said = now
+        if now - self.said >= LOG_SECONDS:
+            self.said = now
             meter = tqdm.format_meter(
-                self._done, self._total or 0, now - self._started, ncols=0,
-                prefix=self._label, unit=self._unit, unit_scale=self._scaled,
+                self.done, self.total or 0, now - self.started, ncols=0,
+                prefix=self.label, unit=self.unit, unit_scale=self.scaled,
             )  # fmt: skip
             print(f"benchmarco: {meter}", file=sys.stderr, flush=True)
-
-
-def end_with(code: int) -> None:
-    """End a command with an exit code, once all is printed; 0 goes on."""
-    if code:
-        sys.stdout.flush()
-        raise typer.Exit(code)
 
 
 def show_measures_as(names: Iterable[str]) -> None:
@@ -306,10 +302,3 @@ Sets = Annotated[
 ]
 Verbose = Annotated[bool, option("Show all tables and details.", flags="--verbose -v")]
 Json = Annotated[bool, option("Print one JSON document on stdout.", flags="--json", hidden=True)]
-
-
-def load(paths: list[Path], settings: list[str] | None) -> list[Config]:
-    """Read the benchmarks of config files, with `--set` applied."""
-    from pipeline.config.files import load_configs
-
-    return load_configs(paths, settings or ())

@@ -92,7 +92,7 @@ def page() -> str:
     for name, field in Config.model_fields.items():
         if model := section(field.annotation):
             kinds = kinds_of(field)
-            classes = {kind: kinds[kind] for kind in kinds} if kinds else {"": model}
+            classes = kinds.all() if kinds else {"": model}
             about = f"{first_line(model)} See {PAGES[name]}." if name in PAGES else first_line(model)
             parts += [f"\n## `{name}`\n{about}\n", *lists(name, classes, kinds)]
     parts += ["\n## Servers\nFor `http` in `model`, as `model.timeout`, and in `rerank`; "]
@@ -162,7 +162,7 @@ def row(key: str, fields: Mapping[str, Any], only: str = "", kinds: Any = None) 
     field = next(iter(fields.values()))
     if kinds and key == kinds.field:
         start = f"`{kinds.default}`" if kinds.default else "required"
-        return choice(start, listed(kinds)), field.description
+        return choice(start, listed(kinds.all())), field.description
     forms = {kind: (values(each), each.description, default(each)) for kind, each in fields.items()}
     usual = forms.get(kinds and kinds.default) or Counter(forms.values()).most_common(1)[0][0]
     outputs = mark_of(field).outputs

@@ -159,7 +159,7 @@ EXECUTES = (
     r"allow_pickle=True",
     r"np\.(load|save)\((?!.*allow_pickle=False)",
     UNPICKLES,
-    r"yaml\.(unsafe_|full_)?load\((?!.*(_Loader|yaml\.SafeLoader|yaml\.BaseLoader))",
+    r"yaml\.(unsafe_|full_)?load\((?!.*(Loader|yaml\.SafeLoader|yaml\.BaseLoader))",
     r"(?<!\.)\beval\(",
     r"\bexec\(",
     r"trust_remote_code=True(?!`)",

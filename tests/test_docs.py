@@ -33,7 +33,7 @@ def test_settings_exist() -> None:
         section: Any = document_config.section(field.annotation)  # None where the field holds a value
         names += [name] if section else []
         kinds = kinds_of(field)
-        for each in [kinds[kind] for kind in kinds] if kinds else [section]:
+        for each in kinds.all().values() if kinds else [section]:
             known |= {f"{name}.{key}" for key in getattr(each, "model_fields", {})}
     said = re.compile(rf"(?:`|--set [\"']?)((?:{'|'.join(names)})\.[a-z_0-9]+)")
     shown = [(page, each) for page, text in CURRENT.items() for each in said.findall(text)]

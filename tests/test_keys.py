@@ -251,10 +251,10 @@ def walk(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Every field of a model that holds a value, sections opened: all kinds, and those that are an option."""
     for name, field in model.model_fields.items():
         if kinds := kinds_of(field):
-            for kind in kinds:
-                if issubclass(kinds[kind], ManySettings):
+            for settings in kinds.all().values():
+                if issubclass(settings, ManySettings):
                     continue  # each of the collections is a benchmark, whose settings are those below
-                yield from walk(kinds[kind], f"{prefix}{name}.")
+                yield from walk(settings, f"{prefix}{name}.")
             continue
         options = list(options_of(field.annotation))
         sections = [each for each in options if isinstance(each, type) and issubclass(each, BaseModel)]

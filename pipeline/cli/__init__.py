@@ -113,16 +113,6 @@ WRITTEN = {"cleaned", "export", "html", "mteb", "output", "per_query"}
 HELP_OPTIONS = {"help_option_names": ["--help", "-h"]}
 
 
-def study_options(command: str) -> dict[str, Any]:
-    """The options of studies that a command has, as annotations: `plan` its own, `compare` outputs too."""
-    options: dict[str, Any] = {}
-    for study in all_studies().values():
-        options |= study.plan_options if command == "plan" else study.options
-        if command == "compare":
-            options |= {name: output.option for name, output in study.outputs.items()}
-    return options
-
-
 def with_options(name: str, command: Callable[..., None]) -> Callable[..., None]:
     """A command with the options that several have.
 
@@ -130,7 +120,12 @@ def with_options(name: str, command: Callable[..., None]) -> Callable[..., None]
     writes what the user names.
     """
     parameters = dict(inspect.signature(command, eval_str=True).parameters)
-    of_studies = study_options(name) if parameters.pop("studies", None) else None
+    studies = all_studies().values() if parameters.pop("studies", None) else ()
+    of_studies: dict[str, Any] = {}  # their options by name, as annotations
+    for study in studies:
+        of_studies |= study.plan_options if name == "plan" else study.options
+        if name == "compare":
+            of_studies |= {file: output.option for file, output in study.outputs.items()}
     known = {form: f"as_{form}" for form in ("json", "markdown")}
     flags = {form: flag for form, flag in known.items() if flag in parameters}
     has_format = "as_json" in parameters and "form" not in parameters
@@ -145,7 +140,7 @@ def with_options(name: str, command: Callable[..., None]) -> Callable[..., None]
             raise InputError(f"--format {form} and --{given[0]}", fix="leave one out")
         if form in flags:
             arguments[flags[form]] = True
-        if of_studies is not None:
+        if studies:
             values = {option: arguments.pop(option) for option in of_studies}
             arguments["studies"] = StudyOptions(all_studies(), values)
         with overwriting(arguments.pop("force", False)):
@@ -153,7 +148,7 @@ def with_options(name: str, command: Callable[..., None]) -> Callable[..., None]
 
     annotated: Any = Annotated
     added: dict[str, tuple[Any, object]] = {
-        option: (annotation, None) for option, annotation in (of_studies or {}).items()
+        option: (annotation, None) for option, annotation in of_studies.items()
     }
     if has_format:  # beside the flag of each form
         choices: Any = Literal[("table", *flags)]

@@ -16,10 +16,10 @@ from pipeline.cli.line import Data, Models, load_line
 from pipeline.core import machine, plugins
 from pipeline.core.display import counted
 from pipeline.core.errors import InputError
-from pipeline.core.kernels import Kernels, loaded_kernels
+from pipeline.core.kernels import loaded_kernels
 from pipeline.core.table import Column, Table, table_of
 from pipeline.report.listings import suite_table, suites_table
-from pipeline.terminal import Json, Sets, argument, load, option, print_json, show
+from pipeline.terminal import Json, Sets, argument, option, print_json, show
 
 if TYPE_CHECKING:
     from pipeline.config import Config
@@ -40,7 +40,9 @@ def doctor(
     its files do not say, what each check of its network found, and how it compares with its library.
     """
     if configs:
-        records = list(_model_records(load(configs, settings)))
+        from pipeline.config.files import load_configs
+
+        records = list(_model_records(load_configs(configs, settings or ())))
         if as_json:
             print_json({"models": records})
         else:
@@ -125,9 +127,10 @@ def _backends(commands: Mapping[str, str]) -> Iterator[Facts]:
     from pipeline.models.resolution import choose_device
 
     states: dict[str, str] = {}
-    for backend in [name for name in BACKENDS if name != "auto"]:
-        state = "runs"
-        package = BACKENDS[backend].package
+    for backend, settings in BACKENDS.all().items():
+        if backend == "auto":
+            continue
+        state, package = "runs", settings.package
         if package and installation.installed_version(package) is None:
             state = "needs " + commands.get(package, f"pip install '{package}'")
         elif backend == "native" and not machine.has_vnni():
@@ -147,7 +150,7 @@ def _plugins() -> Iterator[Facts]:
     from pipeline.metrics.definitions import add_plugins
 
     for kinds in (BACKENDS, RERANKERS, SOURCES):
-        list(kinds)  # adds theirs
+        kinds.all()  # adds theirs
     add_plugins()
     for group in plugins.GROUPS:
         for plugin in plugins.add_plugins(group, lambda name, value: None):
@@ -162,10 +165,11 @@ def _plugins() -> Iterator[Facts]:
 def _machine(state: Facts) -> Table:
     """What the machine is and what it reaches, a fact a row."""
     hardware, hub = state["hardware"], state["hub"]
+    kernels = ["{library}: {blas}, {core}".format(**each) for each in state["kernels"]]
     rows = [
         ("processor", f"{hardware['cpu']}, {counted(hardware['cores'], 'core')}, {state['threads']} used"),
         ("its features", " ".join(hardware["features"]) or "none of those that the backends use"),
-        ("matrix kernels", "; ".join(str(Kernels(**each)) for each in state["kernels"])),
+        ("matrix kernels", "; ".join(kernels)),
         ("faster than fp32", ", ".join(state["faster_than_fp32"]) or "none that is known"),
         ("memory", f"{hardware['memory_gb']} GB"),
         ("GPU", ", ".join(hardware["gpus"]) or "none"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import shlex
 import shutil
@@ -11,6 +12,8 @@ from dataclasses import replace
 from itertools import chain, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from pipeline.cli import line
 from pipeline.core.display import counted, silent
@@ -23,7 +26,6 @@ from pipeline.terminal import (
     Json,
     Sets,
     Verbose,
-    end_with,
     option,
     print_each,
     print_json,
@@ -90,7 +92,8 @@ def run(
         comparable = _show_summary(done, len(loaded), verbose)
     if done and not quiet and not as_json and (step := next_step(done, comparable)):
         print(step)
-    end_with(max(codes, default=0))
+    if codes:
+        raise typer.Exit(max(codes))
 
 
 def _show_result(result: Result, verbose: bool) -> None:
@@ -122,33 +125,26 @@ def _show_result(result: Result, verbose: bool) -> None:
 
 def _show_summary(done: list[Result], count: int, verbose: bool) -> bool:
     """Show the results of `count` benchmarks after what their comparison says; whether they compare."""
-    comparable = False
-    if done:
-        from pipeline.results.tables import section_tables, summary_table
+    from pipeline.comparison.notes import data_notes
+    from pipeline.comparison.side_by_side import compare
+    from pipeline.results.tables import section_tables, summary_table
 
+    compared = None
+    with contextlib.suppress(InputError):  # other queries, other kinds
+        compared = compare(done) if done else None
+    if compared:
+        show_verdict(compared.verdict, not compared.pairs or any(pair.shown for pair in compared.pairs))
+    if done:
         records = [result.record for result in done]
-        measure = next(iter(records[0].metrics), "")
-        comparable, notes = _show_comparison(done)
+        notes = [f"Note: {note}." for note in data_notes(compared.loaded)] if compared else []
         table = summary_table(records, count)
         show(replace(table, notes=[*table.notes, *notes]))
+        measure = next(iter(records[0].metrics), "")
         tables = section_tables({record.name: record for record in records}, measure) if verbose else {}
         show(*(each for each in chain(*tables.values()) if each.columns[0].name == "result"))
     for parent in dict.fromkeys(result.folder.parent for result in done):
         print(f"written to {parent}")
-    return comparable
-
-
-def _show_comparison(done: list[Result]) -> tuple[bool, list[str]]:
-    """Show the verdict on several results: whether they compare, and notes on how their data differ."""
-    from pipeline.comparison.notes import data_notes
-    from pipeline.comparison.side_by_side import compare
-
-    try:
-        compared = compare(done)
-    except InputError:  # other queries, other kinds
-        return False, []
-    show_verdict(compared.verdict, not compared.pairs or any(pair.shown for pair in compared.pairs))
-    return True, [f"Note: {note}." for note in data_notes(compared.loaded)]
+    return compared is not None
 
 
 def plan(
@@ -200,22 +196,23 @@ def plan(
             print(f"{name}: {each.sentence()}")
 
 
-def command_line(*arguments: str | Path) -> str:
-    """A command of this program as it was called: by name, by path or as a module; quoted for a shell."""
+def next_step(results: Sequence[Result], comparable: bool) -> str:
+    """A line with the command that suits what was run: a comparison if they compare, or what a study says.
+
+    It has the program as it was called: by name, by path or as a module; quoted for a shell.
+    """
+    step: tuple[str, Sequence[str | Path]] | None
+    if len(results) > 1 and comparable:
+        step = "side by side", ["compare", *(result.folder for result in results)]
+    else:
+        steps = (study.next_step(results) for study in all_studies().values() if study.next_step)
+        step = next(filter(None, steps), None)
+    if step is None:
+        return ""
     called, installed = Path(sys.argv[0]), shutil.which(DISTRIBUTION)
     is_found = installed and Path(installed).resolve() == called.resolve()
     program = [DISTRIBUTION if is_found or called.name != DISTRIBUTION else sys.argv[0]]
     if called.parts[-2:] == ("pipeline", "__main__.py"):
         program = [sys.executable, "-m", "pipeline"]
-    return shlex.join([*program, *map(str, arguments)])
-
-
-def next_step(results: Sequence[Result], comparable: bool) -> str:
-    """A line with the command that suits what was run: a comparison if they compare, or what a study says."""
-    if len(results) > 1 and comparable:
-        return f"side by side: {command_line('compare', *(result.folder for result in results))}"
-    for study in all_studies().values():
-        if step := study.next_step and study.next_step(results):
-            sentence, arguments = step
-            return f"{sentence}: {command_line(*arguments)}"
-    return ""
+    sentence, arguments = step
+    return f"{sentence}: {shlex.join([*program, *map(str, arguments)])}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args
@@ -158,7 +159,7 @@ class Config(Section):
                 "of the suite's file"
             )
         if self.suite is None:
-            self._for_task(None, "the collection")
+            self.with_models(partial(_with_task, collection=None, where="the collection"))
         else:
             _ = self.members  # each for its task
         return self
@@ -263,30 +264,9 @@ class Config(Section):
             evaluate = self.evaluate.model_copy(update={"measures": tuple(dict.fromkeys(measures))})
             changes = {"expected": collection.expected, "evaluate": evaluate}
             one = self.model_copy(update={"name": name, "data": data, "output": output, **changes})
-            configs[name] = one._for_task(collection, f"collection '{name}'")
+            task = partial(_with_task, collection=collection, where=f"collection '{name}'")
+            configs[name] = one.with_models(task)
         return configs
-
-    def _for_task(self, collection: SuiteCollection | None, where: str) -> Config:
-        """The same config with the task of a collection for every `{task}` in instructions.
-
-        Raises:
-            ValueError: The collection has no task for an instruction; `where` names it.
-        """
-
-        def complete(section: Section) -> Section:
-            changes: dict[str, object] = {}
-            for name in INSTRUCTIONS:
-                text, task = getattr(section, name, None), getattr(collection, name, None)
-                if text and TASK in text and task is None:
-                    raise ValueError(
-                        f"{name} has {TASK}, and there is no {name} for {where}: "
-                        "write the instruction out, or name a suite that gives one by data.suite"
-                    )
-                if text and TASK in text:
-                    changes[name] = text.replace(TASK, task)
-            return section.model_copy(update=changes) if changes else section
-
-        return self.with_models(complete)
 
     @property
     def models(self) -> list[RunsModel]:
@@ -297,21 +277,14 @@ class Config(Section):
 
     def with_models(self, take: Callable[[Any], Any]) -> Config:
         """The same config with `take(section)` in place of each section `model` and `rerank`."""
-
-        def taken(holder: Config | PartConfig) -> dict[str, object]:
+        copies: list[Any] = []
+        for holder in (self, *(self.fuse.of if self.fuse else ())):
             sections = {name: getattr(holder, name) for name in ("model", "rerank")}
-            return {name: take(section) for name, section in sections.items() if section}
-
-        changes = taken(self)
-        if self.fuse:
-            of = tuple(part.model_copy(update=taken(part)) for part in self.fuse.of)
-            changes["fuse"] = self.fuse.model_copy(update={"of": of})
-        return self.model_copy(update=changes)
-
-    @property
-    def first_stage(self) -> Config:
-        """The config of the benchmark that this one is without its reranker."""
-        return self.model_copy(update={"rerank": None})
+            changes = {name: take(section) for name, section in sections.items() if section}
+            copies.append(holder.model_copy(update=changes))
+        config: Config = copies[0]
+        fuse = self.fuse and self.fuse.model_copy(update={"of": tuple(copies[1:])})
+        return config.model_copy(update={"fuse": fuse})
 
     @property
     def parts(self) -> tuple[Config, ...]:
@@ -320,6 +293,25 @@ class Config(Section):
             self.model_copy(update={**dict(part), "fuse": None, "search": part.search or self.search})
             for part in (self.fuse.of if self.fuse else ())
         )
+
+
+def _with_task(section: Section, collection: SuiteCollection | None, where: str) -> Section:
+    """A section `model` or `rerank` with the task of a collection for each `{task}` of its instructions.
+
+    Raises:
+        ValueError: The collection has no task for an instruction; `where` names it.
+    """
+    changes: dict[str, object] = {}
+    for name in INSTRUCTIONS:
+        text, task = getattr(section, name, None), getattr(collection, name, None)
+        if text and TASK in text and task is None:
+            raise ValueError(
+                f"{name} has {TASK}, and there is no {name} for {where}: "
+                "write the instruction out, or name a suite that gives one by data.suite"
+            )
+        if text and TASK in text:
+            changes[name] = text.replace(TASK, task)
+    return section.model_copy(update=changes) if changes else section
 
 
 def of_each_collection(configs: Iterable[Config]) -> list[Config]:

@@ -27,8 +27,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from pipeline.config.benchmark import Config
-from pipeline.config.mistakes import explain, parse_yaml, read_yaml
-from pipeline.config.settings import FOLDER, SWEEP, CommandLineText
+from pipeline.config.mistakes import CommandLineLoader, explain, parse_yaml, read_yaml
+from pipeline.config.settings import FOLDER, SWEEP
 from pipeline.config.strangers import has_collection, refuse_unasked
 from pipeline.core.errors import InputError, short_repr
 from pipeline.core.result_files import MANIFEST
@@ -75,17 +75,8 @@ def with_overrides(raw: dict[str, object], overrides: Sequence[str]) -> dict[str
             found = f"--set {override}: not of the form key.path=value"
             raise InputError(found, allowed="for example --set search.top_k=100")
         where = f"--set {override}"
-        put(raw, setting_path, _typed(parse_yaml(value, where)), where)
+        put(raw, setting_path, parse_yaml(value, where, CommandLineLoader), where)
     return raw
-
-
-def _typed(value: Any) -> Any:
-    """A value of `--set`, whose texts say that they are from there."""
-    if isinstance(value, dict):
-        return {key: _typed(inner) for key, inner in value.items()}
-    if isinstance(value, list):
-        return [_typed(inner) for inner in value]
-    return CommandLineText(value) if isinstance(value, str) else value
 
 
 def as_config(config: Config | Mapping[str, object] | str | Path) -> Config:
@@ -138,32 +129,28 @@ def put(raw: dict[str, object], keys: Sequence[str], value: object, where: str) 
 
     A key of a list is the number of a place in it, from 1.
     """
-    *above, last = keys
-    holder: Any = raw
-    for key in above:
-        place = _place_in(holder, key, keys, where)
-        if isinstance(holder, dict) and holder.get(key) is None:
-            holder[key] = {}
-        holder = holder[place]
-        if not isinstance(holder, dict | list):
+    holder: Any
+    place: str | int
+    inside: object = raw
+    for above, key in itertools.pairwise(("", *keys)):
+        if not isinstance(inside, dict | list):
             raise InputError(
-                f"{where}: '{'.'.join(keys)}' is below '{key}', which is a value and not a section",
+                f"{where}: '{'.'.join(keys)}' is below '{above}', which is a value and not a section",
                 fix="name a setting below a section",
             )
-    holder[_place_in(holder, last, keys, where)] = value
-
-
-def _place_in(holder: dict[str, object] | list[object], key: str, keys: Sequence[str], where: str) -> Any:
-    """The place of a key in a section, or in a list of sections, which are numbered from 1."""
-    if isinstance(holder, dict):
-        return key
-    if key.isdecimal() and 1 <= int(key) <= len(holder):
-        return int(key) - 1
-    raise InputError(
-        f"{where}: '{key}' in '{'.'.join(keys)}' is not a position in that list",
-        allowed=f"1 to {len(holder)}",
-        fix="name one of them",
-    )
+        holder, place = inside, key
+        if isinstance(holder, list):
+            if not key.isdecimal() or not 1 <= int(key) <= len(holder):
+                raise InputError(
+                    f"{where}: '{key}' in '{'.'.join(keys)}' is not a position in that list",
+                    allowed=f"1 to {len(holder)}",
+                    fix="name one of them",
+                )
+            place = int(key) - 1
+        elif holder.get(key) is None:
+            holder[key] = {}
+        inside = holder[place]
+    holder[place] = value
 
 
 SettingValues = dict[tuple[str, ...], object]  # values by the path of their setting

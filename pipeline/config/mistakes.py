@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, get_args, get_origin
@@ -13,7 +13,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
-from pipeline.config.settings import OTHER_OUTPUT, UNKNOWN_KIND, Kinds, Section
+from pipeline.config.settings import OTHER_OUTPUT, UNKNOWN_KIND, CommandLineText, Kinds, Section
 from pipeline.core.errors import InputError, did_you_mean, short_repr
 
 if TYPE_CHECKING:
@@ -126,8 +126,8 @@ def _unknown_kind(
     is_given = kinds.field in settings
     return InputError(
         f"{where}: '{_dotted(keys)}.{kinds.field}' is {short_repr(value) if is_given else 'missing'} ({doc})",
-        allowed=", ".join(f"'{name}'" for name in kinds),
-        fix=did_you_mean(value, kinds, "change it") if is_given else "add it",
+        allowed=", ".join(f"'{name}'" for name in kinds.all()),
+        fix=did_you_mean(value, kinds.all(), "change it") if is_given else "add it",
     )
 
 
@@ -140,7 +140,7 @@ def _place(location: Sequence[str | int], root: type[BaseModel], raw: Mapping[st
     for part in location:
         section, kinds = held
         if kinds and isinstance(value, Mapping) and not named:
-            section = kinds[kinds.kind_of(value)]
+            section = kinds.all()[kinds.kind_of(value)]
         is_given = isinstance(value, Mapping) and part in value
         if not (is_given or isinstance(part, int) or (section and part in section.model_fields)):
             continue  # the name of a type, or of a mapping's key that is wrong
@@ -169,8 +169,11 @@ def _held(field: FieldInfo | None) -> _Held:
 _UNFIT = re.compile("[\0\ud800-\udfff]")  # not possible in a path or a UTF-8 file
 
 
-class _Loader(yaml.SafeLoader):
+class Loader(yaml.SafeLoader):
     """A safe loader, which refuses duplicate keys and values that no setting can hold."""
+
+    texts: type[str] = str
+    """The class of texts."""
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
         """A value. For text that does not fit its tag, such as a bad date, PyYAML raises many types."""
@@ -186,7 +189,7 @@ class _Loader(yaml.SafeLoader):
         if (isinstance(value, str) and _UNFIT.search(value)) or (isinstance(value, int) and abs(value) >> 63):
             problem = "a text holds \\0 or half a surrogate pair, or a whole number has more than 64 bits"
             raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
-        return value
+        return self.texts(value) if isinstance(value, str) else value
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
         """A mapping before `<<` merges others into it, which makes duplicates legitimate."""
@@ -201,6 +204,12 @@ class _Loader(yaml.SafeLoader):
                 )
             seen.add(key.value)
         return node
+
+
+class CommandLineLoader(Loader):
+    """A loader of what `--set` is given."""
+
+    texts = CommandLineText
 
 
 MOST_VALUES = 100_000
@@ -219,10 +228,10 @@ def _count_values(node: yaml.Node, counts: dict[yaml.Node, float]) -> float:
     return counts[node]
 
 
-def parse_yaml(text: str, where: str, as_written: bool = False) -> Any:
-    """The value of YAML text; `where` is for messages. `as_written` leaves all scalars texts."""
+def parse_yaml(text: str, where: str, load: Callable[[str], Any] = Loader) -> Any:
+    """The value of YAML text; `where` is for messages. PyYAML's BaseLoader leaves all scalars texts."""
     try:
-        loader = yaml.BaseLoader(text) if as_written else _Loader(text)
+        loader = load(text)
         node = loader.get_single_node()
         if node and _count_values(node, {}) > MOST_VALUES:  # a few nested aliases stand for billions
             raise ValueError(f"aliases stand for more than {MOST_VALUES:,} values")

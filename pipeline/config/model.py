@@ -51,11 +51,6 @@ class ModelSettings(Section):
     shard_rows: int = setting(16384, "maximum texts per shard (2048 for multivector)", shapes="", ge=1)
 
     @property
-    def by_words(self) -> bool:
-        """Whether only passages that share a word with the query are found."""
-        return self.backend == "bm25" or getattr(self, "output", "dense") == "sparse"
-
-    @property
     def label(self) -> str:
         """A short name for tables: the last part of the model's name, or the backend, and its output."""
         name = self.name.rstrip("/").rpartition("/")[2] or self.backend

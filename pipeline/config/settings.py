@@ -10,7 +10,7 @@ import dataclasses
 import os
 import re
 import typing
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Literal, TypeVar, Union, get_args
@@ -129,22 +129,12 @@ class RunsModel(Section):
         """A short name for tables."""
         raise NotImplementedError
 
-    @property
-    def taken_by_auto(self) -> bool:
-        """Whether the config leaves the backend to `auto`, which took this one."""
-        return self._asked is not None
-
-    def sets(self, name: str) -> bool:
-        """Whether the config sets a setting, and does not leave it to its default."""
-        return name in (self._asked or self).model_fields_set
-
-    @property
-    def precision_source(self) -> Literal["config", "auto", "default"]:
-        """Where the precision comes from."""
+    def source_of(self, name: str) -> Literal["config", "auto", "default"]:
+        """Where the value of a setting comes from; that of `backend` from `auto`, where it took this one."""
         configured = self._asked or self
-        if configured.precision != self.precision:
+        if getattr(configured, name, None) != getattr(self, name, None):
             return "auto"
-        return "config" if "precision" in configured.model_fields_set else "default"
+        return "config" if name in configured.model_fields_set else "default"
 
 
 def mark_of(field: FieldInfo) -> Mark:
@@ -167,16 +157,6 @@ def keyed_settings(section: BaseModel, stage: str) -> Facts:
     return chosen
 
 
-def _with_home(value: str) -> str:
-    """A path with the home folder in place of its `~`."""
-    if not value.startswith("~"):
-        return value
-    try:
-        return str(Path(value).expanduser())
-    except RuntimeError:
-        raise ValueError("a path with no ~ at its start, or with that of a user of this machine") from None
-
-
 class CommandLineText(str):
     """A text of `--set`: a path in it starts where the command was started, and not at the config file."""
 
@@ -186,9 +166,12 @@ class CommandLineText(str):
 def _in_home(value: str, info: ValidationInfo) -> str:
     """A path with the home of a user for `~`, and the config file's folder for `BESIDE`."""
     beside, _, rest = value.partition("/")
-    if beside != BESIDE:
-        return _with_home(value)
-    return os.path.realpath(Path((info.context or {}).get(FOLDER, "")) / rest)
+    if beside == BESIDE:
+        return os.path.realpath(Path((info.context or {}).get(FOLDER, "")) / rest)
+    try:
+        return str(Path(value).expanduser()) if value.startswith("~") else value
+    except RuntimeError:
+        raise ValueError("a path with no ~ at its start, or with that of a user of this machine") from None
 
 
 def _path_or_id(value: object, read: ValidatorFunctionWrapHandler, info: ValidationInfo) -> str:
@@ -203,7 +186,7 @@ def _path_or_id(value: object, read: ValidatorFunctionWrapHandler, info: Validat
     typed = isinstance(value, CommandLineText)
     starts = [*([""] if typed else []), (info.context or {}).get(FOLDER, "")]
     # Unlike Path.resolve, a loop of links does not stop realpath.
-    paths = list(dict.fromkeys(os.path.realpath(Path(start) / _with_home(name)) for start in starts))
+    paths = list(dict.fromkeys(os.path.realpath(Path(start) / _in_home(name, info)) for start in starts))
     if found := next((path for path in paths if Path(path).exists()), None):
         return found
     if typed and name.startswith("."):
@@ -282,19 +265,14 @@ class Kinds(Generic[S]):
 
     def opener(self, name: str) -> Any:
         """What opens a kind that was registered, or that a plugin added."""
-        list(self)
+        self.all()
         return self.openers[name]
 
-    def __iter__(self) -> Iterator[str]:
+    def all(self) -> dict[str, type[S]]:
+        """The settings class of each kind by its name, with those of plugins."""
         for group in self.groups:
             add_plugins(group, self._add_plugin)
-        return iter([*(self.besides or ()), *self.classes])
-
-    def __getitem__(self, name: str) -> type[S]:
-        """The settings class of a kind."""
-        if self.besides and name in list(self.besides):
-            return self.besides[name]
-        return self.classes[name]
+        return (self.besides.all() if self.besides else {}) | self.classes
 
     def _add_plugin(self, name: str, pair: Any) -> None:
         """Register the kind of an entry point."""
@@ -311,12 +289,13 @@ class Kinds(Generic[S]):
 
     def having(self, setting: str) -> list[str]:
         """The kinds that have a setting."""
-        return [name for name in self if setting in self[name].model_fields]
+        return [name for name, kind in self.all().items() if setting in kind.model_fields]
 
     def allowing(self, setting: str, value: object) -> list[str]:
         """The kinds that list a value of a setting."""
-        listing = [name for name in self.having(setting) if name != self.default]
-        return [name for name in listing if value in get_args(self[name].model_fields[setting].annotation)]
+        fields = {name: self.all()[name].model_fields[setting] for name in self.having(setting)}
+        listing = (name for name, field in fields.items() if value in get_args(field.annotation))
+        return [name for name in listing if name != self.default]
 
     def make(self, **settings: object) -> S:
         """Settings of the kind named in them; raises pydantic's ValidationError if one is not allowed."""
@@ -337,23 +316,17 @@ class Kinds(Generic[S]):
             return value
         if not isinstance(value, Mapping):
             raise PydanticKnownError("model_type", {"class_name": self.base.__name__})
-        kind = self.kind_of(value)
-        if kind not in list(self):
+        kind, kinds = self.kind_of(value), self.all()
+        if kind not in list(kinds):  # which may be of any type
             raise PydanticCustomError(UNKNOWN_KIND, "one of its kinds", {"kinds": self})
         settings = {self.field: kind, **value}
-        relevant = {name: each for name, each in settings.items() if not self._is_idle(settings, name, each)}
-        return self[kind].model_validate(relevant, context=info.context if info else None)
-
-    def _is_idle(self, settings: Mapping[str, Any], name: str, value: object) -> bool:
-        """Whether a setting belongs to other kinds only, and has its default value there.
-
-        Such a setting is accepted and dropped, so that a sweep over kinds can give it for all of them.
-        """
-        if name in self[settings[self.field]].model_fields:
-            return False
-        fields = [self[other].model_fields[name] for other in self.having(name)]
-        defaults = [None if field.is_required() else field.default for field in fields]
-        return any(type(value) is type(default) and value == default for default in defaults)
+        for name in settings.keys() - kinds[kind].model_fields.keys():
+            fields = [kinds[other].model_fields[name] for other in self.having(name)]
+            defaults = [None if field.is_required() else field.default for field in fields]
+            # Dropped with the default that it has elsewhere, so that a sweep over kinds can give it for all.
+            if any(type(each) is type(value[name]) and each == value[name] for each in defaults):
+                del settings[name]
+        return kinds[kind].model_validate(settings, context=info.context if info else None)
 
     def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
         """Validate by the class of the kind, which may be a later plugin's; serialize by the value's own."""
@@ -367,7 +340,7 @@ class Kinds(Generic[S]):
         self, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
         """The union's schema, in which every kind but the default one must be named."""
-        classes: Any = Union[tuple(self[name] for name in self)]  # noqa: UP007
+        classes: Any = Union[tuple(self.all().values())]  # noqa: UP007
         union = handler(TypeAdapter(Annotated[classes, Field(discriminator=self.field)]).core_schema)
         for reference in union["oneOf"]:
             kind = handler.resolve_ref_schema(reference)

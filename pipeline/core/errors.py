@@ -59,15 +59,10 @@ def memory_ran_out(error: BaseException) -> bool:
 
 def visible(text: str) -> str:
     """A text with control characters escaped as in JSON; new lines and tabs are kept."""
-    return _CONTROL.sub(_escaped, text)
+    return _CONTROL.sub(lambda found: f"\\u{ord(found.group()):04x}", text)
 
 
-def _escaped(found: re.Match[str]) -> str:
-    character = found.group()
-    return character if character in "\n\t" else f"\\u{ord(character):04x}"
-
-
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 """Control characters of terminals, and those that change the direction of text after them."""
 
 

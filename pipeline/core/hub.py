@@ -131,7 +131,12 @@ def _input_errors(repo: str, revision: str, kind: Kind, missing: str) -> Iterato
     `missing` is what the message says if the hub cannot be reached, before "on this machine".
     """
     from huggingface_hub import constants
-    from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError, RevisionNotFoundError
+    from huggingface_hub.errors import (
+        GatedRepoError,
+        RepositoryNotFoundError,
+        RevisionNotFoundError,
+        RevisionResolutionError,
+    )
 
     answers = _ANSWERS.get()
     if answers == [] and not constants.HF_HUB_OFFLINE:  # before the first request within `probe_hub_once`
@@ -167,8 +172,12 @@ def _input_errors(repo: str, revision: str, kind: Kind, missing: str) -> Iterato
                 allowed="in HTTP_PROXY, HTTPS_PROXY and ALL_PROXY: http://HOST:PORT",
                 fix="change or unset the variable",
             ) from None
-        if not _is_network_error(error):
-            raise
+        if not any(
+            isinstance(each, (OSError, RevisionResolutionError))  # the hub's other errors are OSErrors
+            or type(each).__module__.split(".")[0].startswith(_NETWORK_PACKAGES)
+            for each in causes(error)
+        ):
+            raise  # not of the network: a bug
         left_alone = constants.HF_HUB_OFFLINE and answers != [False]
         why = "HF_HUB_OFFLINE is set" if left_alone else "the hub cannot be reached"
         raise NotHereError(
@@ -177,14 +186,3 @@ def _input_errors(repo: str, revision: str, kind: Kind, missing: str) -> Iterato
             allowed=f"a local folder{_no_folder(repo)}, or an id the hub cache holds",
             fix="connect once to download it, or give the path of a local copy",
         ) from None
-
-
-def _is_network_error(error: Exception) -> bool:
-    """Whether an error, or one that it was raised from, is a network error and not a bug."""
-    from huggingface_hub.errors import RevisionResolutionError  # the hub's other errors are OSErrors
-
-    return any(
-        isinstance(each, (OSError, RevisionResolutionError))
-        or type(each).__module__.split(".")[0].startswith(_NETWORK_PACKAGES)
-        for each in causes(error)
-    )

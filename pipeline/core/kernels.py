@@ -6,11 +6,11 @@ not know it, and OpenBLAS then takes kernels for the Pentium 4 of 2004: Prescott
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from pipeline.core import machine
 
@@ -28,9 +28,6 @@ class Kernels:
     blas: str  # what has them, such as `OpenBLAS 0.3.15`
     core: str  # the processor that they are written for, as the BLAS names it, or their instructions
 
-    def __str__(self) -> str:
-        return f"{self.library}: {self.blas}, {self.core}"
-
 
 def suited_core() -> str | None:
     """The OpenBLAS kernels that suit this processor; None for a processor that is not an x86 with AVX2."""
@@ -40,39 +37,24 @@ def suited_core() -> str | None:
     return "Haswell" if flags.issuperset(("avx2", "fma")) else None
 
 
-def blas_libraries() -> list[Any]:
-    """The controllers, of threadpoolctl, of the BLAS libraries that this process has loaded."""
-    from threadpoolctl import ThreadpoolController
-
-    try:
-        libraries = ThreadpoolController().lib_controllers
-    except OSError:  # the system does not say what is loaded
-        return []
-    return [each for each in libraries if each.user_api == "blas"]
-
-
-def owner_of(blas: Any) -> str:
-    """The library whose wheel holds a BLAS; the name of its file where no wheel does."""
-    path = Path(blas.filepath)
-    return next((name for part, name in OWNERS.items() if part in path.parent.name), path.name)
-
-
-def core_of(blas: Any) -> str:
-    """The processor that a BLAS's kernels are written for, as it says now; "" if it does not."""
-    if hasattr(blas.dynlib, "openblas_get_corename"):  # threadpoolctl remembers what it was told first
-        name = blas.dynlib.openblas_get_corename
-        name.restype = ctypes.c_char_p
-        return str(name().decode())
-    return getattr(blas, "architecture", None) or ""
-
-
 def loaded_kernels() -> list[Kernels]:
     """The kernels of the libraries that this process has loaded, by name."""
+    from threadpoolctl import ThreadpoolController
+
     names = {"openblas": "OpenBLAS", "mkl": "MKL", "blis": "BLIS"}
-    used = []
-    for each in blas_libraries():
-        blas, core = f"{names.get(each.internal_api, each.internal_api)} {each.version or ''}", core_of(each)
-        used.append(Kernels(owner_of(each), blas.strip(), core or "kernels unknown"))
+    used, libraries = [], []
+    with contextlib.suppress(OSError):  # where the system does not say what is loaded
+        libraries = ThreadpoolController().lib_controllers
+    for each in (library for library in libraries if library.user_api == "blas"):
+        name, path = names.get(each.internal_api, each.internal_api), Path(each.filepath)
+        owner = next((owner for part, owner in OWNERS.items() if part in path.parent.name), path.name)
+        blas = f"{name} {each.version or ''}".strip()
+        core = getattr(each, "architecture", None)
+        if ask := getattr(each.dynlib, "openblas_get_corename", None):
+            # threadpoolctl remembers what it was told first
+            ask.restype = ctypes.c_char_p
+            core = ask().decode()
+        used.append(Kernels(owner, blas, core or "kernels unknown"))
     if torch := sys.modules.get("torch"):
         blas = "MKL" if torch.backends.mkl.is_available() else "its own BLAS"
         used.append(Kernels("torch", blas, torch.backends.cpu.get_cpu_capability()))

@@ -61,7 +61,8 @@ class Meter:
         self._started = time.perf_counter()
         self._prepared = _prepared.seconds
         self._working = 0.0
-        self._items = self._worked_on = 0
+        self.items = 0  # how many are in the result
+        self.worked_on: int | None = None  # how many of them now; None is all
         self.notes: JsonObject = {}  # what else is recorded of how the result was made
         _gpu_use()  # from here on
         with contextlib.suppress(OSError), open("/proc/self/clear_refs", "w", encoding="ascii") as file:
@@ -81,11 +82,6 @@ class Meter:
         yield
         self._working += time.perf_counter() - started
 
-    def count(self, items: int, worked: int | None = None) -> None:
-        """Set the number of items in the result, and of those worked on now (None: all of them)."""
-        self._items = items
-        self._worked_on = items if worked is None else worked
-
     def figures(self) -> JsonObject:
         """Seconds of the stage and of its work, items, items per second of work, peak memory, notes.
 
@@ -94,12 +90,13 @@ class Meter:
         preparing = _prepared.seconds - self._prepared
         seconds = time.perf_counter() - self._started - preparing
         busy = self._working or seconds
+        worked_on = self.items if self.worked_on is None else self.worked_on
         return {
             "seconds": round(seconds, 3),
             **({"preparing_seconds": round(preparing, 3)} if preparing else {}),
-            "items": self._items,
+            "items": self.items,
             "working_seconds": round(busy, 6),
-            "items_per_second": round(self._worked_on / busy, 2) if self._worked_on else None,
+            "items_per_second": round(worked_on / busy, 2) if worked_on else None,
             "peak_rss_mb": round(_status_mb("VmHWM"), 1),
             **({"gpu": gpu} if (gpu := _gpu_use()) else {}),
             **self.notes,
@@ -144,20 +141,13 @@ def cuda_driver() -> Facts:
         named = name.value.decode(errors="replace")
         cards.append({"name": named, "memory_gb": round(memory.value / 1e9, 1), "capability": capability})
     cuda_version = f"{version.value // 1000}.{version.value % 1000 // 10}"
-    return {"driver": _driver_version(), "cuda": cuda_version, "cards": cards}
+    module = re.search(r"\b\d+\.\d+(\.\d+)?\b", _from_proc("driver/nvidia/version", "NVRM version"))
+    return {"driver": module.group() if module else "", "cuda": cuda_version, "cards": cards}
 
 
 def gpus() -> tuple[str, ...]:
     """Names of the CUDA devices."""
     return tuple(card["name"] for card in cuda_driver().get("cards", ()))
-
-
-def _driver_version() -> str:
-    """The version of NVIDIA's kernel module; "" if the system does not say."""
-    with contextlib.suppress(OSError), open("/proc/driver/nvidia/version", encoding="utf-8") as file:
-        match = re.search(r"\b\d+\.\d+(\.\d+)?\b", file.read())
-        return match.group() if match else ""
-    return ""
 
 
 def _gpu_use() -> JsonObject:
@@ -184,15 +174,10 @@ def cores() -> int:
     return os.cpu_count() or 1
 
 
-def threads_allowed() -> int | None:
-    """Number of threads that OMP_NUM_THREADS allows; None if it is not set."""
-    setting = os.environ.get("OMP_NUM_THREADS", "")
-    return int(setting) or None if setting.isdecimal() else None
-
-
 def threads() -> int:
-    """Number of threads that libraries use unless a setting says otherwise."""
-    return threads_allowed() or cores()
+    """Number of threads that libraries use: as OMP_NUM_THREADS says, or else one for each core."""
+    setting = os.environ.get("OMP_NUM_THREADS", "")
+    return int(setting if setting.isdecimal() else 0) or cores()
 
 
 def memory_bytes() -> int:
@@ -217,9 +202,9 @@ def hardware() -> JsonObject:
     And those of `VARIABLES` that are set.
     """
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 1e9
-    kind = f"{platform.machine()} {_cpu_info('CPU part')}".rstrip()  # an arm64's Linux knows numbers of parts
+    kind = f"{platform.machine()} {_from_proc('cpuinfo', 'CPU part')}".rstrip()  # as on arm64
     return {
-        "cpu": _cpu_info("model name") or platform.processor() or kind,
+        "cpu": _from_proc("cpuinfo", "model name") or platform.processor() or kind,
         "cores": cores(),
         "gpus": list(gpus()),
         **({"cuda": driver} if (driver := cuda_driver()) else {}),
@@ -233,7 +218,7 @@ def hardware() -> JsonObject:
 def processor_flags() -> frozenset[str]:
     """The processor's features, by Linux's names; empty where the system does not list them."""
     # an emulator may show the file of another architecture, whose features these are not
-    return frozenset(_cpu_info("flags" if platform.machine() == "x86_64" else "Features").split())
+    return frozenset(_from_proc("cpuinfo", "flags" if platform.machine() == "x86_64" else "Features").split())
 
 
 def processor_features() -> list[str]:
@@ -319,9 +304,9 @@ def has_amx() -> bool:
     return refused == 0
 
 
-def _cpu_info(field: str) -> str:
-    """What Linux says of the first core; "" if it does not."""
-    with contextlib.suppress(OSError), open("/proc/cpuinfo", encoding="utf-8") as file:
+def _from_proc(name: str, field: str) -> str:
+    """What a file of Linux says of a field, that of `cpuinfo` for the first core; "" if it does not."""
+    with contextlib.suppress(OSError), open(f"/proc/{name}", encoding="utf-8") as file:
         for line in file:
             if line.startswith(field):
                 return line.partition(":")[2].strip()
@@ -334,10 +319,8 @@ def resident_mb() -> float:
 
 
 def _status_mb(field: str) -> float:
-    with contextlib.suppress(OSError), open("/proc/self/status", encoding="ascii") as file:
-        for line in file:
-            if line.startswith(field):
-                return int(line.split()[1]) * 1024 / 1e6
+    if size := _from_proc("self/status", field):
+        return int(size.split()[0]) * 1024 / 1e6
     with contextlib.suppress(ImportError):
         import resource
 

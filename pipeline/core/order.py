@@ -46,7 +46,20 @@ def sort_hits(passages: Int64, scores: Scores, ids: Int64 | pa.ChunkedArray) -> 
         ids: Of all passages the `descending_id_rank`; or where ties are few the ids, Arrow strings, of which
             only those of tied hits are read.
     """
-    passages, scores = _by_score(passages, scores)
+    if np.isnan(scores).any():
+        row = int(np.isnan(scores).any(axis=1).argmax())
+        raise InputError(f"a score of query row {row} is NaN", allowed="numbers", fix="check the embeddings")
+    pads = passages < 0
+    if pads.any():
+        scores = np.where(pads, scores.dtype.type(-np.inf), scores)
+    wrong = (scores[:, 1:] > scores[:, :-1]) | (pads[:, :-1] > pads[:, 1:])
+    rows = np.flatnonzero(wrong.any(axis=1))  # those that are not in order already
+    if rows.size:
+        falling = np.where(pads[rows], scores.dtype.type(np.nan), -scores[rows])  # NaN is sorted last
+        order = np.argsort(falling, axis=1)
+        passages, scores = passages.copy(), scores.copy()
+        passages[rows] = np.take_along_axis(passages[rows], order, axis=1)
+        scores[rows] = np.take_along_axis(scores[rows], order, axis=1)
     ties = np.zeros(passages.shape, dtype=np.bool_)  # whether a hit ties with the one before
     np.equal(scores[:, 1:], scores[:, :-1], out=ties[:, 1:])
     ties &= passages >= 0
@@ -63,23 +76,4 @@ def sort_hits(passages: Int64, scores: Scores, ids: Int64 | pa.ChunkedArray) -> 
             texts = ids.cast("large_string") if ids.nbytes > MOST_BYTES else ids
             rank = descending_id_rank(texts.take(from_numpy(hits)))
         passages.flat[cells] = hits[np.lexsort((rank, group))]
-    return passages, scores
-
-
-def _by_score(passages: Int64, scores: Scores) -> tuple[Int64, Scores]:
-    """Rows with falling scores and the padding last. Rows that are in this order already are not sorted."""
-    if np.isnan(scores).any():
-        row = int(np.isnan(scores).any(axis=1).argmax())
-        raise InputError(f"a score of query row {row} is NaN", allowed="numbers", fix="check the embeddings")
-    pads = passages < 0
-    if pads.any():
-        scores = np.where(pads, scores.dtype.type(-np.inf), scores)
-    wrong = (scores[:, 1:] > scores[:, :-1]) | (pads[:, :-1] > pads[:, 1:])
-    rows = np.flatnonzero(wrong.any(axis=1))
-    if rows.size:
-        falling = np.where(pads[rows], scores.dtype.type(np.nan), -scores[rows])  # NaN is sorted last
-        order = np.argsort(falling, axis=1)
-        passages, scores = passages.copy(), scores.copy()
-        passages[rows] = np.take_along_axis(passages[rows], order, axis=1)
-        scores[rows] = np.take_along_axis(scores[rows], order, axis=1)
     return passages, scores

@@ -78,7 +78,7 @@ def _by_library(
     settings: RunsModel, last: RunsModel, resolve: Callable[[RunsModel], Opener]
 ) -> RunsModel | None:
     """The same settings for sentence-transformers, if it has all of them and runs the model."""
-    known = settings.model_fields_set <= set(_kinds(settings)[LIBRARY].model_fields)
+    known = settings.model_fields_set <= set(_kinds(settings).all()[LIBRARY].model_fields)
     if not known or last.backend == LIBRARY or settings.precision in CPU_ALONE:
         return None
     library = _with_backend(settings, backend=LIBRARY)
@@ -100,7 +100,9 @@ def apply_similarity(settings: Section, metric: str, resolve: Callable[[RunsMode
     Raises:
         InputError: The index compares vectors in another way than the model declares.
     """
-    if not isinstance(settings, EncoderSettings) or settings.output != "dense" or settings.sets("normalize"):
+    if not isinstance(settings, EncoderSettings) or settings.output != "dense":
+        return settings
+    if settings.source_of("normalize") == "config":
         return settings
     similarity = resolve(settings).model.similarity
     if similarity in ("", "cosine"):

@@ -13,6 +13,7 @@ from __future__ import annotations
 import collections
 import json
 import logging
+import os
 import shutil
 import sys
 import warnings
@@ -238,8 +239,9 @@ def _threads() -> dict[str, int | bool]:
     Other processes then use the other processors, so threads must not be pinned: OpenVINO pins them from
     processor 0 on in every process, which would share some processors and leave others idle.
     """
-    wanted = machine.threads_allowed()
-    return {"INFERENCE_NUM_THREADS": wanted, "ENABLE_CPU_PINNING": False} if wanted else {}
+    if "OMP_NUM_THREADS" not in os.environ:
+        return {}
+    return {"INFERENCE_NUM_THREADS": machine.threads(), "ENABLE_CPU_PINNING": False}
 
 
 def _recipe(model: ResolvedModel) -> Recipe:

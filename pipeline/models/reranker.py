@@ -98,12 +98,13 @@ def resolve_reranker(
                 allowed=f"models of {DECODER}",
                 fix="leave out rerank.prompt",
             )
-    if by_flag and settings.taken_by_auto and model.architecture in READ_ANEW:
+    by_auto = settings.source_of("backend") == "auto"
+    if by_flag and by_auto and model.architecture in READ_ANEW:
         raise InputError(
             f"rerank.name: FlagEmbedding changes the tokens of a {model.architecture}, '{settings.name}'",
             fix="set rerank.backend to sentence-transformers",
         )
-    if by_flag and more and (settings.taken_by_auto or more != TEMPLATE):
+    if by_flag and more and (by_auto or more != TEMPLATE):
         raise InputError(
             f"rerank.name: '{settings.name}' has {more}, which backend '{settings.backend}' does not use",
             allowed="models that FlagEmbedding runs: one network, and no template of its own",
@@ -157,7 +158,7 @@ def _decided(settings: RerankSettings, card: ModelCard, more: str) -> dict[str, 
     source: Origin = "model" if not by_flag else "guess" if card.has_chat_template else "default"
     idle = [] if settings.trust_remote_code else card.own_code
     return {
-        "backend": SettingWithOrigin(settings.backend, "auto" if settings.taken_by_auto else "config"),
+        "backend": SettingWithOrigin(settings.backend, settings.source_of("backend")),
         "pairs": SettingWithOrigin(pairs, source),
         "score": SettingWithOrigin(score, source),
         **({"own code": SettingWithOrigin(f"{', '.join(idle)} does not run", "config")} if idle else {}),

@@ -110,7 +110,7 @@ def resolve_model(
         skipped = {role: _tokens_before_text(tokenizer, prompts[role][0]) for role in ROLES}
     similarity = _similarity(card) if pooling else ""
     decided = {
-        "backend": SettingWithOrigin(config.backend, "auto" if config.taken_by_auto else "config"),
+        "backend": SettingWithOrigin(config.backend, config.source_of("backend")),
         **({"pooling": pooling} if pooling else {}),
         **{
             f"{SINGULAR[role]} instruction": SettingWithOrigin("…".join(filter(None, prompt)), source)
@@ -119,7 +119,7 @@ def resolve_model(
         "tokens of a query": lengths["queries"],
         "tokens of a passage": lengths["passages"],
         "precision": SettingWithOrigin(
-            precision, config.precision_source if precision == config.precision else "device"
+            precision, config.source_of("precision") if precision == config.precision else "device"
         ),
     }
     if onnx:
@@ -127,7 +127,7 @@ def resolve_model(
     idle = [] if config.trust_remote_code else card.own_code
     others: dict[str, tuple[str, Origin]] = {
         "adapter": (f"{files.adapter}, of {files.base}" if files.adapter else "", "model"),
-        "file": (onnx.name if onnx else "", "config" if config.sets("file") else "default"),
+        "file": (onnx.name if onnx else "", config.source_of("file")),
         "module Normalize": (
             "does not run" if config.normalize is False and card.module_names[-1:] == ["Normalize"] else "",
             "config",

@@ -73,7 +73,7 @@ class Bm25(Retriever[Bm25Settings]):
         with bar_of as bar, context.meter.working("bm25s.tokenization", "Stemmer"):
             words = self._tokenization.tokenize(texts, bar)
         bm25_index.save_tokenized(draft, words)
-        context.meter.count(len(texts))
+        context.meter.items = len(texts)
         return {"rows": len(texts), "words": len(words.ids), "vocabulary": len(words.vocabulary)}
 
     def _index(self, inputs: Inputs, draft: Draft, context: Context) -> Facts:
@@ -88,7 +88,7 @@ class Bm25(Retriever[Bm25Settings]):
             for file in sorted(aside.iterdir()):
                 with draft.file(file.name) as path:
                     os.replace(file, path)
-        context.meter.count(len(passages))
+        context.meter.items = len(passages)
         return {"rows": len(passages), "vocabulary": len(passages.vocabulary)}
 
     @override

@@ -72,7 +72,7 @@ def build_index(index: IndexConfig, inputs: Inputs, draft: Draft, context: Conte
             with draft.file(names[0]) as path:
                 faiss.write_index(whole, str(path))
             meter.notes["engine"] = {"kind": "local", "workers": 1, "parts": {"local": 1}}
-    meter.count(len(embeddings), worked=rows)
+    meter.items, meter.worked_on = len(embeddings), rows
     return {"rows": len(embeddings), "dimension": embeddings.dimension}
 
 
@@ -103,7 +103,7 @@ def build_quantized(precision: str, inputs: Inputs, draft: Draft, context: Conte
                 vector_shards.release_memory(embeddings, first, last)
                 bar.update(last - first)
             draft.save_array(vector_shards.shard_name(start, stop), np.concatenate(blocks))
-    context.meter.count(n, worked=todo)
+    context.meter.items, context.meter.worked_on = n, todo
     return {"rows": n, "dimension": embeddings.dimension}
 
 
@@ -149,7 +149,7 @@ def search_parts(config: Config, inputs: Inputs, draft: Draft, context: Context)
             best = exact.merge(best, result.outputs, result.part.start, depth, collection.passages.ids)
     if best is None:
         raise RuntimeError("a collection without passages")
-    context.meter.count(len(queries))
+    context.meter.items = len(queries)
     return save_found(config, inputs, draft, best)
 
 

@@ -130,7 +130,7 @@ class EncodingRetriever(Retriever[RowSettings], ABC):
         usage = _encode_new(role, writer, context)
         draft.save_array(TEXTS, table_of(hashes))
         n_new = int(writer.new.sum())
-        context.meter.count(len(texts), worked=n_new)
+        context.meter.items, context.meter.worked_on = len(texts), n_new
         context.meter.notes["encoding"] = usage.figures()
         context.meter.notes["found"] = int(writer.wanted.sum()) - n_new
         counts = token_counts(
@@ -153,7 +153,7 @@ class EncodingRetriever(Retriever[RowSettings], ABC):
                 rows: Rows = self.source.take(role, range(start, stop), ids)
                 form.save(draft, start, rows, ids.to_pylist())
                 bar.update(stop - start)
-        context.meter.count(len(texts), worked=n_missing)
+        context.meter.items, context.meter.worked_on = len(texts), n_missing
         context.meter.notes["encoding"] = Usage(texts=n_missing).figures()
 
 

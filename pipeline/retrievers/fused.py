@@ -102,5 +102,5 @@ class FusionRetriever(Retriever[FuseConfig]):
         weights = method.weights(settings.weights, len(rankings))
         with context.meter.working():
             ranking = fusion.fuse(rankings, method, weights, id_rank, top_k)
-        context.meter.count(len(collection.queries))
+        context.meter.items = len(collection.queries)
         return {**save_ranking(draft, collection, ranking), "fusion": method.facts(weights)}

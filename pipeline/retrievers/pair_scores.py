@@ -129,7 +129,7 @@ def score_pairs(
     place = np.empty_like(order)
     place[order] = np.arange(len(order))
     scores[missing], tokens[missing] = (some[place[same.reshape(-1)]] for some in (new_scores, new_tokens))
-    context.meter.count(len(hashes), worked=len(todo))
+    context.meter.items, context.meter.worked_on = len(hashes), len(todo)
     context.meter.notes["pairs"] = {"found": len(hashes) - len(todo), "scored": len(todo)}
     if parts:
         context.meter.notes["encoding"] = usage.figures()

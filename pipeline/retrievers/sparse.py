@@ -115,5 +115,5 @@ def _build(inputs: Inputs, draft: Draft, context: Context) -> Facts:
             if shard_name(first, stop, ragged=True) not in draft.whole:
                 ragged_shards.save_shard(draft, first, stop, inverted_index.invert(part))
             bar.update(len(part))
-    context.meter.count(rows)
+    context.meter.items = rows
     return {"rows": rows, "entries": entries}

@@ -141,7 +141,7 @@ def search_here(retriever: Retriever, inputs: Inputs, draft: Draft, context: Con
     search, count = retriever.open_search(inputs), len(inputs[COLLECTION].queries)
     with context.progress("search", count, "queries") as bar, context.meter.working():
         ranking = search(inputs["queries"], bar)
-    context.meter.count(count)
+    context.meter.items = count
     return save_found(retriever.config, inputs, draft, ranking)
 
 
@@ -226,7 +226,7 @@ def _cut(
     per_passage = np.array(counts, np.int64)
     draft.save_array(CHUNK_PLACES, np.ascontiguousarray(np.array(places, np.int64).reshape(-1, 2).T))
     draft.save_array(CHUNK_BOUNDS, np.concatenate([[0], np.cumsum(per_passage)]))
-    context.meter.count(len(passages))
+    context.meter.items = len(passages)
     return {
         "passages": len(passages),
         "chunks": int(per_passage.sum()),

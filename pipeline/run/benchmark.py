@@ -158,7 +158,7 @@ class Benchmark:
                 continue
             section, model = source.settings, source.model
             facts = {"name": section.label, "backend": section.backend, "precision": model.precision}
-            used.append({**facts, "auto": section.taken_by_auto})
+            used.append({**facts, "auto": section.source_of("backend") == "auto"})
             if isinstance(source, TextOpener):
                 if model.guessed:
                     used[-1]["guessed"] = model.guessed

@@ -28,7 +28,7 @@ def losses(benchmark: Benchmark) -> Facts:
     Of a reranked ranking, it is that of the first stage. It is an artifact of its own, of the bytes of both
     scores and rankings, so that a run from the cache opens no ranking.
     """
-    config = benchmark.resolved_config.first_stage
+    config = benchmark.resolved_config.model_copy(update={"rerank": None})
     index, search = config.index, config.search
     if not (search.against_exact and index.factory != FLAT and isinstance(config.model, RowSettings)):
         return {}

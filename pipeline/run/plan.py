@@ -38,7 +38,7 @@ def collection_stage(config: Config, identity: Identity) -> Stage:
         facts: Facts = loading.load(config.data, draft, context.progress)
         if loading.identify(config.data) != identity:  # or its branch on the hub has moved
             raise file_changed(f"the collection of {getattr(config.data, 'path', config.data.source)}")
-        context.meter.count(facts["passages"])
+        context.meter.items = facts["passages"]
         return facts
 
     parts = {"passages": identity.passages, "queries": identity.queries, "qrels": identity.qrels}
@@ -110,7 +110,7 @@ def _evaluate(
     evaluation.write_per_query(table, query_ids, measures, values)
     with draft.file(PER_QUERY) as path:
         path.write_bytes(table.getvalue().encode())
-    context.meter.count(len(judged))
+    context.meter.items = len(judged)
     names = [str(measure) for measure in measures]
     highest = [measure.definition.highest for measure in measures]
     draws, _ = statistics.pool_draws([values], statistics.ONE, [evaluator.draws], of_means=True)
@@ -145,8 +145,10 @@ def _evaluate(
     if note := collection.facts.get("note"):
         facts["collection_note"] = note
     searchable = len(collection.passages) - np.bincount(ignored.queries, minlength=len(queries))
-    searches = config.parts or (config.first_stage,)
-    by_words = all(each.model is not None and each.model.by_words for each in searches)
+    models = [each.model for each in config.parts or (config,)]
+    by_words = all(
+        model and (model.backend == "bm25" or getattr(model, "output", "") == "sparse") for model in models
+    )
     short = scoring.short_rankings(scored.lengths(), measures, searchable)
     if short and not by_words:  # which find all passages that share a word, however few these are
         facts["short_rankings"] = short.model_dump()

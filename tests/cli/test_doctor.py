@@ -21,7 +21,7 @@ def _offline(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_it_names_every_backend_and_says_what_runs(tmp_path: Path) -> None:
     found = document("doctor")
     rows = found["backends"]
-    assert {row["backend"] for row in rows} == {name.split()[0] for name in BACKENDS}
+    assert {row["backend"] for row in rows} == {name.split()[0] for name in BACKENDS.all()}
     assert [row["backend"] for row in rows if not row["state"].startswith("runs")] == ["auto"]
     assert found["hub"] == {
         "address": constants.ENDPOINT,

@@ -32,8 +32,6 @@ def test_a_part_is_the_config_of_a_benchmark_of_its_own(path: Path) -> None:
     assert first.label == "bm25"
     assert second.label == "all-minilm-l6-v2, reranked by model"
     assert config.label == f"bm25 + {second.label}, reranked by model"
-    assert config.first_stage.rerank is None
-    assert config.first_stage.fuse == config.fuse
 
 
 def test_a_sweep_reaches_a_part(path: Path) -> None:

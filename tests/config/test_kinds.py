@@ -30,15 +30,16 @@ def test_the_schema_of_a_config_has_every_section_and_kind() -> None:
     assert "by_value" not in json.dumps(schema)
     assert all(field.description for field in Config.model_fields.values())
     for section, kinds in (("data", DATA), ("model", BACKENDS), ("rerank", RERANKERS)):
-        assert [kinds[name].model_fields[kinds.field].default for name in kinds] == list(kinds)
+        classes = kinds.all()
+        assert [kind.model_fields[kinds.field].default for kind in classes.values()] == list(classes)
         field = schema["properties"][section]
         options = field.get("anyOf", [field])
         assert options[1:] == ([] if section == "data" else [{"type": "null"}])
         references = [each["$ref"] for each in options[0]["oneOf"]]
-        assert len(references) == len(list(kinds))
-        for name, reference in zip(kinds, references, strict=True):
+        assert len(references) == len(classes)
+        for name, reference in zip(classes, references, strict=True):
             found = schema["$defs"][reference.rpartition("/")[2]]
-            assert set(found["properties"]) == set(kinds[name].model_fields)
+            assert set(found["properties"]) == set(classes[name].model_fields)
             unnamed = (kinds.default, "collections", "suite")
             assert (kinds.field in found.get("required", [])) == (name not in unnamed)
 

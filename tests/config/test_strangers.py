@@ -121,7 +121,7 @@ def test_the_settings_that_reach_beyond_this_machine_are_marked() -> None:
 
 
 def test_what_another_package_defines_is_asked_for(tmp_path: Path) -> None:
-    class Other(BACKENDS["bm25"]):  # type: ignore[misc]
+    class Other(BACKENDS.all()["bm25"]):  # type: ignore[misc]
         command: str = setting("rm", "what it runs", shapes="")
         inner: Section | None = setting(None, "more", shapes="")
 

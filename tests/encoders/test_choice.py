@@ -28,7 +28,7 @@ def take(bge_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Take:
         pretend(monkeypatch, vnni=not lacks, lacks=lacks)
         sections = {"data": {"source": "sample"}, "model": {"name": str(bge_folder), **settings}}
         taken = Identities().settle(as_config({"name": "t", **sections})).model
-        assert taken.taken_by_auto == (settings.get("backend", "auto") == "auto")
+        assert (taken.source_of("backend") == "auto") == (settings.get("backend", "auto") == "auto")
         source = resolve(taken).model.decided["precision"].source
         return f"{taken.backend} {taken.precision} {source}"
 

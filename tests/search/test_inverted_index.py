@@ -5,7 +5,6 @@ import pytest
 from hypothesis import given, strategies as st
 from search.by_definition import BAR, best, ids, positive, same
 
-from pipeline.core import machine
 from pipeline.core.order import descending_id_rank
 from pipeline.core.records import RaggedRows, Ranking
 from pipeline.native import nearest
@@ -74,7 +73,7 @@ def test_threads_and_segments_change_no_score(
 ) -> None:
     expected = brute_force(*many, k)
     one = found(*many, k)
-    monkeypatch.setattr(machine, "threads_allowed", lambda: 5)
+    monkeypatch.setenv("OMP_NUM_THREADS", "5")
     monkeypatch.setattr(inverted_index, "SEGMENT_ENTRIES", 30_000)
     other = found(*many, k, memory=100_000)
     for hits in (one, other):

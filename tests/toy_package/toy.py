@@ -105,7 +105,7 @@ class CommonWords(Retriever):
         asked = [set(text.lower().split()) for text in collection.queries.texts.to_pylist()]
         common = np.array([[len(query & passage) for passage in words] for query in asked], np.float32)
         order = np.argsort(-common, axis=1, kind="stable")[:, : self.config.search.top_k]
-        context.meter.count(len(asked))
+        context.meter.items = len(asked)
         return save_ranking(draft, collection, Ranking(order, np.take_along_axis(common, order, axis=1)))
 
 

@@ -7,11 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import typer
+
 from pipeline.core.display import counted, figure
 from pipeline.core.errors import InputError
 from pipeline.core.table import Column, Table
 from pipeline.studies.study import Command, Study
-from pipeline.terminal import FAILED, Json, Sets, argument, end_with, load, option, print_json, show
+from pipeline.terminal import FAILED, Json, Sets, argument, option, print_json, show
 
 if TYPE_CHECKING:
     from pipeline.core.records import Facts, JsonObject
@@ -52,7 +54,7 @@ def verify_artifacts(folder: Folder = Path("indexes"), as_json: Json = False) ->
     shown = ("stage", "state", "size", "damaged files", "whole key")
     table = _artifact_table(title, damaged, shown)
     _show_artifacts(folder, rows, as_json, {"damaged": len(damaged)}, table)
-    end_with(FAILED if damaged else 0)
+    raise typer.Exit(FAILED if damaged else 0)
 
 
 def prune(
@@ -77,6 +79,7 @@ def prune(
     With several of --unused, --older-than and --size, only artifacts matching every option are pruned.
     """
     from pipeline.config import of_each_collection
+    from pipeline.config.files import load_configs
     from pipeline.run.benchmark import Session
     from pipeline.studies.cache.contents import add_results, prune as prune_entries
 
@@ -86,7 +89,7 @@ def prune(
             allowed="--older-than AGE, --size SIZE, or --unused with the configs whose artifacts are kept",
             fix="give at least one of them",
         )
-    configured = of_each_collection(load(configs or [], settings))
+    configured = of_each_collection(load_configs(configs or [], settings or ()))
     with Session() as session:
         benchmarks = map(session.benchmark, configured)
         recipes = [recipe for benchmark in benchmarks for recipe in benchmark.recipes.values()]

@@ -9,7 +9,7 @@ from typing import Annotated
 from pipeline.core.errors import InputError
 from pipeline.storage.whole_files import check_new_folder
 from pipeline.studies.study import Command, Study
-from pipeline.terminal import Configs, Json, Sets, Verbose, load, option, print_each, progress, show
+from pipeline.terminal import Configs, Json, Sets, Verbose, option, print_each, progress, show
 
 
 def data(
@@ -33,10 +33,11 @@ def data(
 ) -> None:
     """Show what a collection contains: sizes, judgments, an example. Nothing is encoded."""
     from pipeline.config import of_each_collection
+    from pipeline.config.files import load_configs
     from pipeline.studies.collection.collections import describe_data, export_data
     from pipeline.studies.collection.tables import collection_view, collections_table
 
-    loaded = of_each_collection(load(configs, settings))
+    loaded = of_each_collection(load_configs(configs, settings or ()))
     for flag, folder in (("--export", export), ("--write", cleaned)):
         if folder and len({config.data for config in loaded}) > 1:
             raise InputError(

@@ -6,10 +6,12 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated
 
+import typer
+
 from pipeline.core.plugins import import_and_call
 from pipeline.studies.shared.printing import print_as
 from pipeline.studies.study import Command, Study
-from pipeline.terminal import Json, argument, end_with, option, show_measures_as
+from pipeline.terminal import Json, argument, option, show_measures_as
 
 
 def gate(
@@ -57,7 +59,7 @@ def gate(
     settings = (margin, alpha, guarantee, since, other_data, corrected)
     gates = gate_results(folders, baseline, measures or (), *settings)
     print_as(gates, as_json, as_markdown)
-    end_with(gates.exit_code(allow_undecided, no_fragile))
+    raise typer.Exit(gates.exit_code(allow_undecided, no_fragile))
 
 
 Margin = Annotated[

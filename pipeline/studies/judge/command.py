@@ -14,7 +14,7 @@ from pipeline.core.result_files import MANIFEST
 from pipeline.storage.whole_files import check_output
 from pipeline.studies.shared.printing import print_as, print_written
 from pipeline.studies.study import Command, Plan, Study
-from pipeline.terminal import Json, Sets, argument, load, option, print_json, progress
+from pipeline.terminal import Json, Sets, argument, option, print_json, progress
 
 if TYPE_CHECKING:
     from pipeline.config import Config
@@ -143,12 +143,13 @@ def judge(
 
     People's grades (--labels) correct the model's bias; without them, no result is called better.
     """
+    from pipeline.config.files import load_configs
     from pipeline.studies.judge import judge as judging
     from pipeline.studies.shared.judge_settings import judge_of
 
     if html:
         check_output(html, "--html", [config, *folders, *([labels] if labels else [])])
-    configs = load([config], settings)
+    configs = load_configs(config, settings or ())
     if len({(judge_of(each), each.cache) for each in configs}) > 1:
         raise InputError(
             f"{config}: its benchmarks have different judges",

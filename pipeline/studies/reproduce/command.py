@@ -7,9 +7,11 @@ from itertools import chain
 from pathlib import Path
 from typing import Annotated
 
+import typer
+
 from pipeline.core.errors import InputError
 from pipeline.studies.study import Command, Study
-from pipeline.terminal import FAILED, Json, Sets, argument, end_with, option, print_json, progress, show
+from pipeline.terminal import FAILED, Json, Sets, argument, option, print_json, progress, show
 
 
 def reproduce(
@@ -44,7 +46,7 @@ def reproduce(
         print_json(reports[0].json())
     if output:
         print(f"written to {output / name}", file=sys.stderr)
-    end_with(0 if unchanged else FAILED)
+    raise typer.Exit(0 if unchanged else FAILED)
 
 
 STUDY = Study(

@@ -8,11 +8,13 @@ from itertools import chain
 from pathlib import Path
 from typing import Annotated
 
+import typer
+
 from pipeline.core.errors import InputError
 from pipeline.storage.whole_files import check_output
 from pipeline.studies.shared.printing import print_as
 from pipeline.studies.study import Command, Study
-from pipeline.terminal import Json, Sets, argument, end_with, option, progress
+from pipeline.terminal import Json, Sets, argument, option, progress
 
 
 def verify(
@@ -69,7 +71,7 @@ def verify(
     again = [*(targets or ()), *chain.from_iterable(options), *(["--why"] if why else [])]
     verdicts = replace(verdicts, command=shlex.join(map(str, ("benchmarco", "verify", *again))))
     print_as(verdicts, as_json, as_markdown, html, "Published scores")
-    end_with(scores.EXIT_CODES[verdicts.verdict])
+    raise typer.Exit(scores.EXIT_CODES[verdicts.verdict])
 
 
 def _lint(files: list[Path], as_json: bool, as_markdown: bool, others: list[object]) -> None:
@@ -84,7 +86,7 @@ def _lint(files: list[Path], as_json: bool, as_markdown: bool, others: list[obje
 
     lint = lint_files(files)
     print_as(lint, as_json, as_markdown)
-    end_with(3 if lint.contradictions else 0)
+    raise typer.Exit(3 if lint.contradictions else 0)
 
 
 STUDY = Study(

@@ -151,7 +151,7 @@ def _old_subsets(split: object) -> list[Facts]:
 def _model_index(path: Path, text: str) -> Iterator[PublishedScore]:
     """The metadata at the head of a model card; values above 1 make all of a result percentages."""
     parts = re.split(r"^---\s*$", text, maxsplit=2, flags=re.MULTILINE)
-    head = parse_yaml(parts[1], str(path), as_written=True) if len(parts) == 3 else {}
+    head = parse_yaml(parts[1], str(path), yaml.BaseLoader) if len(parts) == 3 else {}
     for index in head.get("model-index", ()):
         for result in index["results"]:
             data = result["dataset"]
@@ -168,7 +168,7 @@ def _model_index(path: Path, text: str) -> Iterator[PublishedScore]:
 
 def _yaml(path: Path, text: str) -> Iterator[PublishedScore]:
     """Pyserini's; or a regression of Anserini: `metrics` says how trec_eval is called for each measure."""
-    content = parse_yaml(text, str(path), as_written=True)
+    content = parse_yaml(text, str(path), yaml.BaseLoader)
     if "conditions" in content:
         yield from _pyserini(path, content)
         return
