@@ -6,7 +6,6 @@ import difflib
 import functools
 import importlib.util
 import tempfile
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -169,7 +168,9 @@ def _joined(folder: Path, place: str, base: Path) -> Path:
     own_modules = (folder / "modules.json").is_file()
     if own_modules:  # the base's modules are not the adapter's
         links = {name: path for name, path in links.items() if path.parent == network}
-    for source in _files_of_adapter(folder):
+    small = (path for pattern in (*TOKENIZER, *CODE) for path in folder.glob(pattern))
+    modules = (path for module in folder.glob("[0-9]_*") for path in module.rglob("*"))
+    for source in (*small, *filter(Path.is_file, modules)):  # checkpoints and its base are left out
         links[str(source.relative_to(folder))] = source
     for name in (ADAPTER, *ADAPTER_WEIGHTS):
         links.pop(place + name, None)
@@ -183,14 +184,6 @@ def _joined(folder: Path, place: str, base: Path) -> Path:
         if not link.is_symlink():
             link.symlink_to(target)
     return joined
-
-
-def _files_of_adapter(folder: Path) -> Iterator[Path]:
-    """The small files and the modules of an adapter's folder; its checkpoints and base are left out."""
-    for pattern in (*TOKENIZER, *CODE):
-        yield from folder.glob(pattern)
-    for module in folder.glob("[0-9]_*"):
-        yield from filter(Path.is_file, module.rglob("*"))
 
 
 @functools.cache

@@ -24,18 +24,14 @@ def find_outputs(name: str) -> tuple[str, ...]:
     card = read_card(files, "dense", name)
     if card.has_m3_heads:
         return "dense", "sparse", "multivector"
-    if any(module in SPARSE for module in card.module_names) or _is_bare_language_model(card, name):
+    says_how = card.modules or card.pooling or family_of(name)  # of SPLADE models, files often do not
+    if not {*SPARSE}.isdisjoint(card.module_names) or (card.is_masked_language_model and not says_how):
         return ("sparse",)
     try:
         late_interaction(card, name)
     except InputError:
         return ("dense",)
     return ("multivector",)
-
-
-def _is_bare_language_model(card: ModelCard, name: str) -> bool:
-    """Whether files of a masked language model do not say how to make vectors: SPLADE models are so."""
-    return card.is_masked_language_model and not (card.modules or card.pooling or family_of(name))
 
 
 LOGARITHMS = {"relu": 1, "log1p_relu": 2}

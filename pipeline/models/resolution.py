@@ -108,7 +108,11 @@ def resolve_model(
     if pools_several and not pools_all and any(map(any, prompts.values())):
         _refuse_if_not_torch(config, "pools a text without its instruction")
         skipped = {role: _tokens_before_text(tokenizer, prompts[role][0]) for role in ROLES}
-    similarity = _similarity(card) if pooling else ""
+    similarity = card.similarity if pooling else ""
+    last = next((name for name in reversed(card.module_names) if name != "Dropout"), "")
+    if last == "Normalize" and similarity != "manhattan":
+        similarity = ""  # of such vectors, the other similarities give one ranking
+    similarity = "dot" if similarity == "dot_score" else similarity
     decided = {
         "backend": SettingWithOrigin(config.backend, config.source_of("backend")),
         **({"pooling": pooling} if pooling else {}),
@@ -458,17 +462,6 @@ def _pooling(
             fix="set model.backend to sentence-transformers, or model.pooling to what it was trained with",
         )
     return pooling
-
-
-def _similarity(card: ModelCard) -> str:
-    """What the vectors are compared by; "" where it is not declared, or vectors of length 1 make it one.
-
-    Of such vectors, the inner product, the cosine and the Euclidean distance give one ranking.
-    """
-    last = next((name for name in reversed(card.module_names) if name != "Dropout"), "")
-    if last == "Normalize" and card.similarity != "manhattan":
-        return ""
-    return "dot" if card.similarity == "dot_score" else card.similarity
 
 
 def _dimension(config: EncoderSettings, card: ModelCard, pooling: str) -> int | None:
