@@ -123,7 +123,7 @@ def _nobody_reads() -> bool:
     return bool(poll.poll(0))
 
 
-_ELSEWHERE = "name a folder that can be written with --set cache=DIR and --output DIR"
+_ELSEWHERE = "name a folder that can be read and written with --set cache=DIR and --output DIR"
 _REMEDIES = {
     errno.EFBIG: "files may not be that long here: raise ulimit -f, or set cache=DIR on another disk",
     errno.ENOSPC: "make room and run the same command again; what was finished is kept",
@@ -131,6 +131,7 @@ _REMEDIES = {
     errno.EROFS: _ELSEWHERE,
     errno.EACCES: _ELSEWHERE,
     errno.EPERM: _ELSEWHERE,
+    errno.EISDIR: "remove it, or name another folder with --set cache=DIR",
     errno.ENOTDIR: _ELSEWHERE,
     errno.EEXIST: _ELSEWHERE,
     errno.ENAMETOOLONG: "give a shorter name",

@@ -109,7 +109,7 @@ def passages(store: Store, count: int) -> tuple[list[str], CalibrationCorpus]:
     artifact = store.make(Recipe("data", {}), lambda draft: data.load(config, draft))
     texts: list[str] = data.open_collection(artifact).passages.texts.slice(0, count).to_pylist()
     repeated = [texts[row % len(texts)] for row in range(count)]
-    return repeated, CalibrationCorpus({}, artifact.path(CORPUS))
+    return repeated, CalibrationCorpus({}, artifact.folder / CORPUS)
 
 
 def random_model(folder: Path) -> str:

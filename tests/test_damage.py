@@ -12,7 +12,7 @@ import pytest
 from workplaces import read_json, run
 
 from pipeline import InputError
-from pipeline.storage import entry_of, hash_file, hash_json
+from pipeline.storage import hash_file, hash_json
 from pipeline.studies.cache import verify
 
 MADE_OF_IT = {
@@ -148,7 +148,9 @@ def test_an_artifact_that_agrees_with_its_manifest_and_holds_nonsense_is_one_mes
     manifest = read_json(artifact / "manifest.json")
     del manifest["sha256"]
     corrupt(artifact, manifest)
-    manifest["files"] = {name: entry_of(artifact / name) for name in manifest["files"]}
+    for name in manifest["files"]:
+        path = artifact / name
+        manifest["files"][name] = {"bytes": path.stat().st_size, "sha256": hash_file(path)}
     (artifact / "manifest.json").write_text(json.dumps({**manifest, "sha256": hash_json(manifest)}))
     with pytest.raises(InputError, match=rf"{artifact} is not a complete .*Remove that folder"):
         run(folder)

@@ -17,7 +17,7 @@ from typing_extensions import override
 
 from pipeline.cli import about, running, scoring
 from pipeline.core.errors import InputError
-from pipeline.storage.whole_files import overwriting
+from pipeline.storage.whole_files import overwrites
 from pipeline.studies.study import StudyOptions
 from pipeline.studies.table import all_studies
 from pipeline.terminal import (
@@ -143,8 +143,11 @@ def with_options(name: str, command: Callable[..., None]) -> Callable[..., None]
         if studies:
             values = {option: arguments.pop(option) for option in of_studies}
             arguments["studies"] = StudyOptions(all_studies(), values)
-        with overwriting(arguments.pop("force", False)):
+        token = overwrites.set(arguments.pop("force", False))
+        try:
             command(**arguments)
+        finally:
+            overwrites.reset(token)
 
     annotated: Any = Annotated
     added: dict[str, tuple[Any, object]] = {

@@ -60,8 +60,8 @@ def blank(texts: pa.Array | pa.ChunkedArray) -> int:
 
 def open_collection(artifact: Artifact) -> Collection:
     """The collection of a data artifact, memory-mapped."""
-    passages, queries = open_texts(artifact.path(CORPUS)), open_texts(artifact.path(QUERIES))
-    missing = open_texts(artifact.path(MISSING)).ids
+    passages, queries = open_texts(artifact.folder / CORPUS), open_texts(artifact.folder / QUERIES)
+    missing = open_texts(artifact.folder / MISSING).ids
     rows, grades = artifact.array(QRELS), artifact.array(GRADES)
     are_pairs = rows.ndim == 2 and len(rows) == 2 and rows.dtype == np.int64
     if not are_pairs or grades.shape != rows.shape[1:] or grades.dtype not in (np.int64, np.float64):
@@ -74,7 +74,7 @@ def open_collection(artifact: Artifact) -> Collection:
 
 def open_chunks(artifact: Artifact) -> Chunks:
     """The chunks of a finished artifact, memory-mapped."""
-    texts = open_texts(artifact.path(CHUNK_TEXTS))
+    texts = open_texts(artifact.folder / CHUNK_TEXTS)
     places, bounds = artifact.array(CHUNK_PLACES), artifact.array(CHUNK_BOUNDS)
     if places.shape != (2, len(texts)) or bounds[-1] != len(texts):
         raise ValueError(f"{len(texts)} chunks, places of shape {list(places.shape)} for them")

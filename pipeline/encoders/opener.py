@@ -167,7 +167,7 @@ class Opener(ModelSource, ABC):
         """What each check of the network has found, by its name; see `pipeline.encoders.torch.checks`."""
         prepared = self.prepare(store)
         if prepared and CHECKS in prepared.files:
-            return cast("Facts", json.loads(prepared.path(CHECKS).read_text(encoding="utf-8")))
+            return cast("Facts", json.loads((prepared.folder / CHECKS).read_text(encoding="utf-8")))
         return {} if prepared else dict(getattr(self.load(None).backend, "figures", {}))
 
     @override

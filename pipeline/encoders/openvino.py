@@ -208,7 +208,7 @@ def _quantize(model: ResolvedModel, converted: Artifact, draft: Draft) -> JsonOb
 
     log.info("calibrating %s in int8, once", model.name)
     assert model.corpus is not None
-    tokenizer = Tokenizer.from_file(str(converted.path(TOKENIZER)))
+    tokenizer = Tokenizer.from_file(str(converted.folder / TOKENIZER))
     before, after = model.prompts["passages"]
     texts = [before + text + after for text in calibration_texts(open_texts(model.corpus.path))]
     most = model.max_lengths["passages"]
@@ -218,17 +218,17 @@ def _quantize(model: ResolvedModel, converted: Artifact, draft: Draft) -> JsonOb
         arrays |= {f"ids-{number}": batch.ids, f"mask-{number}": batch.mask}
     with draft.scratch() as aside:
         np.savez(aside / "batches.npz", allow_pickle=False, **arrays)
-        arguments = [str(converted.path(DESCRIPTION)), str(aside / DESCRIPTION), str(aside / "batches.npz")]
-        error = run_in_subprocess(__name__, arguments, aside / WEIGHTS)
+        paths = converted.folder / DESCRIPTION, aside / DESCRIPTION, aside / "batches.npz"
+        error = run_in_subprocess(__name__, [*map(str, paths)], aside / WEIGHTS)
         if error is not None:
             raise InputError(
                 f"model '{model.name}' cannot be calibrated in int8: {last_line(error)}",
                 fix="set model.precision to bf16",
             )
         for name in (TOKENIZER, PROBES, CHECKS):
-            shutil.copy(converted.path(name), aside)
+            shutil.copy(converted.folder / name, aside)
         for name, copied in zip((DESCRIPTION, WEIGHTS), REFERENCE, strict=True):
-            shutil.copy(converted.path(name), aside / copied)
+            shutil.copy(converted.folder / name, aside / copied)
         conversion.keep_files(aside, draft, (*FILES, PROBES, *REFERENCE))
     return {"name": model.name}
 

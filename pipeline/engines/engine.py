@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from itertools import tee
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from typing_extensions import override
@@ -14,7 +15,7 @@ from pipeline.config import IndexConfig, SearchConfig
 from pipeline.core.display import Bar
 from pipeline.core.records import Embeddings, Float32, Ranking, Role, UInt8
 from pipeline.encoders.batching import Usage
-from pipeline.encoders.opener import Encoder, Opener, Scorer
+from pipeline.encoders.opener import Encoder, Scorer
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -112,24 +113,14 @@ class LocalEngine(Engine):
 
     @override
     def each(self, job: Job, parts: Iterable[Part], bar: Bar) -> Iterator[PartResult]:
-        taken = deque[Part]()
-
-        def read() -> Iterator[Content]:
-            for part in parts:
-                taken.append(part)
-                yield part.read()
-
-        for outputs in job(read(), self._model, bar):
-            yield PartResult(taken.popleft(), outputs, "local")
+        to_read, to_return = tee(parts)  # a job may read parts ahead
+        done = job((part.read() for part in to_read), self._model, bar)
+        for outputs, part in zip(done, to_return, strict=False):
+            yield PartResult(part, outputs, "local")
 
     @override
     def close(self) -> None:
         self._model = None
-
-
-def on_device(opener: Opener, device: str) -> Opener:
-    """What loads the same model on another device."""
-    return replace(opener, model=replace(opener.model, device=device))
 
 
 class ServerEngine(LocalEngine):

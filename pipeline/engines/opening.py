@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from pipeline.config import EngineConfig
 from pipeline.core import machine
@@ -11,7 +12,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.installation import require
 from pipeline.encoders.base import ModelSource
 from pipeline.encoders.opener import Opener
-from pipeline.engines.engine import Engine, LocalEngine, ServerEngine, on_device
+from pipeline.engines.engine import Engine, LocalEngine, ServerEngine
 from pipeline.storage.store import Store
 
 
@@ -37,7 +38,8 @@ def open_with(config: EngineConfig | None, source: ModelSource | None, store: St
         return LocalEngine()
     devices = devices_of(config, opener)
     if len(devices) == 1:
-        return LocalEngine(lambda: on_device(opener, devices[0]).open(store))
+        placed = replace(opener, model=replace(opener.model, device=devices[0]))
+        return LocalEngine(lambda: placed.open(store))
     from pipeline.engines.processes import ProcessEngine
 
     return ProcessEngine(devices, opener, store)

@@ -21,7 +21,7 @@ import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -34,7 +34,7 @@ from pipeline.core.display import Bar
 from pipeline.core.errors import InputError
 from pipeline.core.subprocesses import end_with
 from pipeline.encoders.opener import Opener
-from pipeline.engines.engine import Content, Job, LocalEngine, Part, PartJob, PartResult, on_device
+from pipeline.engines.engine import Content, Job, LocalEngine, Part, PartJob, PartResult
 from pipeline.engines.pool import Tally, Task, WorkerDeath, WorkerPool, WorkerState
 from pipeline.storage.store import Store
 
@@ -131,8 +131,9 @@ class ProcessEngine(WorkerPool[Process]):
     def _start_worker(self) -> Process:
         device = self._devices.pop(0)
         process = Process.start(device, max(machine.threads() // self.workers, 1))
-        opener = on_device(self._opener, "cuda:0" if device.startswith("cuda") else device)
-        self._send(process, (opener, self._prepared))
+        seen_as = "cuda:0" if device.startswith("cuda") else device  # it sees no other GPU
+        model = replace(self._opener.model, device=seen_as)
+        self._send(process, (replace(self._opener, model=model), self._prepared))
         return process
 
     @override

@@ -102,7 +102,7 @@ class WorkerModel:
         if isinstance(opener, TextOpener):  # the corpus is on this machine, and the model is calibrated
             opener = opener.calibrated_on(None)
         if artifact:
-            folder, entries = artifact.folder, artifact.manifest["files"]
+            folder, entries = artifact.folder, artifact.files
             files = ShippedFiles(folder.absolute(), entries, cluster.node_id())
         elif model.files.local:
             folder = model.files.local.absolute()

@@ -121,7 +121,7 @@ def prepare_tokenizer(
 
         with machine.preparing():
             artifact = stores[-1].for_models(recipe).make(recipe, build)
-    return ModelTokenizer(artifact.path(FILE).absolute(), artifact.facts["probe"], settings)
+    return ModelTokenizer((artifact.folder / FILE).absolute(), artifact.facts["probe"], settings)
 
 
 def token_spans(tokenizer: ModelTokenizer) -> Callable[[list[str], int], list[list[tuple[int, int]] | None]]:

@@ -36,7 +36,7 @@ class StoredIndex:
 
     def file(self, shard: int) -> Path:
         """The file of one of its shards."""
-        return self.artifact.path(file_name(shard, len(self.artifact.files)))
+        return self.artifact.folder / file_name(shard, len(self.artifact.files))
 
 
 def file_name(shard: int, shards: int) -> str:

@@ -64,7 +64,7 @@ class ScoreStore:
             if (rows >= 0).any():
                 scores[missing[rows >= 0]] = stored[rows[rows >= 0]]
                 tokens[missing[rows >= 0]] = artifact.array("tokens.npy")[rows[rows >= 0]]
-                self.keys.append(artifact.manifest["key"])
+                self.keys.append(artifact.key)
         return scores, tokens
 
     def add(self, pairs: UInt64, scores: Float32, tokens: Int32) -> None:

@@ -104,7 +104,7 @@ class RerankingRetriever(Retriever[ScorerSettings]):
     @override
     def report(self, artifacts: Mapping[str, Artifact], scores: Facts, stages: Sequence[Facts]) -> Facts:
         artifact = artifacts[self.ranking]
-        rate, pairs = artifact.manifest["made"].get("items_per_second"), artifact.facts.get("pairs")
+        rate, pairs = artifact.made.get("items_per_second"), artifact.facts.get("pairs")
         seconds = pairs / artifact.facts["queries"] / rate if rate and pairs else None
         speed = {"pairs": pairs, "pairs_per_second": rate, "seconds_per_query": seconds}
         sections = self.first.report(artifacts, scores, stages)

@@ -53,8 +53,8 @@ class VectorFormat:
 
     def open(self, artifact: Artifact, held: bool) -> Embeddings | Float32:
         """All rows of a finished artifact: `held` in memory, as those of queries, or mapped into it."""
-        read = vector_shards.read_all_rows if held else vector_shards.open_embeddings
-        return read(artifact, self.form)
+        embeddings = vector_shards.open_embeddings(artifact, self.form)
+        return vector_shards.read_rows(embeddings, 0, len(embeddings)) if held else embeddings
 
     def read(self, artifact: Artifact, rows: Int64) -> Float32:
         """Some rows of a finished artifact, by their numbers, int64 [n], in any order."""
@@ -130,7 +130,7 @@ class ShardWriter:
             missing = np.flatnonzero(self.wanted & (self.source < 0))
             if not len(missing):
                 break
-            if TEXTS in artifact.files and artifact.is_intact(TEXTS):
+            if TEXTS in artifact.files and not artifact.damaged([TEXTS]):
                 rows = find_rows(artifact.array(TEXTS), hashes[missing])
                 whole = _in_whole_files(artifact, rows)
                 self.source[missing[whole]], self.row[missing[whole]] = len(self.known), rows[whole]
@@ -191,7 +191,7 @@ def _in_whole_files(artifact: Artifact, rows: Int64) -> Array:
     for name, start, stop in vector_shards.shards_of(artifact.files):
         inside = (rows >= start) & (rows < stop)
         names = [name for name in (name, _counts_name(start, stop)) if name in artifact.files]
-        if inside.any() and all(map(artifact.is_intact, names)):
+        if inside.any() and not artifact.damaged(names):
             whole |= inside
     return whole
 

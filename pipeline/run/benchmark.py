@@ -30,6 +30,7 @@ from pipeline.retrievers.retriever import COLLECTION, Identities
 from pipeline.retrievers.stage import Context, EngineFactory
 from pipeline.run import plan
 from pipeline.storage.artifacts import Artifact, Recipe
+from pipeline.storage.hashing import hash_json
 from pipeline.storage.store import Store
 
 log = logging.getLogger(__name__)
@@ -90,10 +91,10 @@ def stage_row(stage: str, artifact: Artifact | None, key: str = "", reused: bool
 
     The artifact is None where it was not needed and does not exist.
     """
-    made = artifact.manifest["made"] if artifact else {}
+    made = artifact.made if artifact else {}
     of_all = StageRow.model_fields.keys() - ONLY_WHERE_MEASURED
     figures = {name: made.get(name) for name in StageRow.model_fields if name in made or name in of_all}
-    size = artifact.bytes if artifact else None
+    size = sum(entry["bytes"] for entry in artifact.files.values()) if artifact else None
     known = {"stage": stage, "key": key, "reused": reused, "bytes": size, "made_at": made.get("at")}
     return StageRow(**{**figures, **known})
 
@@ -285,7 +286,7 @@ class Benchmark:
                 varying = [needed for needed in stage.needs if not self.stages[needed].exact_bytes]
                 draft.made |= meter.figures() | {
                     "from": {needed: self.recipes[needed].key for needed in stage.needs},
-                    "from_files": {needed: self._artifacts[needed].content for needed in varying},
+                    "from_files": {needed: hash_json(self._artifacts[needed].files) for needed in varying},
                     "hardware": machine.hardware(),
                     "threads": machine.threads(),
                     "versions": machine.versions(),
@@ -300,10 +301,10 @@ class Benchmark:
         used = {self.recipes[name].key: artifact for name, artifact in self._artifacts.items()}
         outdated = {}
         for name, artifact in self._artifacts.items():
-            origin = artifact.manifest["made"]
+            origin = artifact.made
             for needed, files in origin.get("from_files", {}).items():
                 now = used.get(origin["from"][needed])
-                if now and files != now.content:
+                if now and files != hash_json(now.files):
                     outdated[name] = needed
         for name, needed in outdated.items():
             log.warning("%s: made from another version of %s; recomputing it", name, needed)

@@ -68,8 +68,8 @@ def write_result(
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
     }
     check_folder(folder)
-    ranking = artifacts[benchmark.retriever.ranking].path(RANKING)
-    _write_files(folder, metrics, manifest, [artifacts[SCORES].path(PER_QUERY), ranking])
+    ranking = artifacts[benchmark.retriever.ranking].folder / RANKING
+    _write_files(folder, metrics, manifest, [artifacts[SCORES].folder / PER_QUERY, ranking])
     return Result(folder, [collection_result(folder, metrics, manifest)])
 
 
@@ -81,7 +81,8 @@ def _write_files(folder: Path, metrics: Facts, manifest: Facts, copied: Sequence
         log.warning("waiting: another run is writing %s", folder)
         lock = locks.hold(folder)
     _keep_other(folder, manifest["recipes"])
-    whole_files.remove_temporary(folder)
+    for left in folder.glob(f".*{whole_files.TEMPORARY}"):  # by a process that was killed
+        left.unlink(missing_ok=True)
     added = added_files(folder, FILES)
     for name in (CHECKSUMS, MANIFEST):
         (folder / name).unlink(missing_ok=True)

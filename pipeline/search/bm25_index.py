@@ -97,7 +97,7 @@ def save_tokenized(draft: Draft, words: TokenizedTexts) -> None:
 
 def open_tokenized(artifact: Artifact) -> TokenizedTexts:
     """The words that `save_tokenized` wrote, the arrays memory-mapped."""
-    vocabulary = json.loads(artifact.path(VOCABULARY).read_text(encoding="utf-8"))
+    vocabulary = json.loads((artifact.folder / VOCABULARY).read_text(encoding="utf-8"))
     return TokenizedTexts(artifact.array(IDS), artifact.array(ENDS), vocabulary)
 
 

@@ -65,8 +65,12 @@ def exact_search(
     bytes_ = len(embeddings) * (8 * embeddings.dimension + 80 * len(queries))
     fits = memory_mb is None or bytes_ <= memory_mb * 500_000
     if fits and len(embeddings) * len(queries) * max(embeddings.dimension, LEAST_DIMENSION) <= SMALL:
+        rows = for_metric(vector_shards.read_rows(embeddings, 0, len(embeddings)), metric)
+        wide, scores = queries.astype(np.float64), np.empty((len(queries), len(rows)), np.float32)
+        for query in range(len(queries)):
+            scores[query] = scoring.score_pairs(wide, np.full(len(rows), query), rows, metric)
         bar.update(len(queries))
-        return _score_all(embeddings, queries, k, ids, metric)
+        return scoring.rank_candidates(np.tile(np.arange(len(rows)), (len(queries), 1)), scores, k, ids)
     card = find_device(device, len(embeddings), queries)
     if card is None and _filter_pays(queries, len(embeddings)):
         filtered = _filtered_search(embeddings, queries, k, ids, metric, bar, memory_mb)
@@ -84,17 +88,6 @@ def exact_search(
             scan.collect_on(card, block if memory_mb else DEVICE_ROWS, bar)
         set_rows(ranking, part, scan.candidates.best_hits())
     return ranking
-
-
-def _score_all(
-    embeddings: Embeddings, queries: Float32, k: int, ids: pa.ChunkedArray, metric: Metric
-) -> Ranking:
-    """`exact_search` of few vectors, at once."""
-    rows = for_metric(vector_shards.read_rows(embeddings, 0, len(embeddings)), metric)
-    wide, scores = queries.astype(np.float64), np.empty((len(queries), len(rows)), np.float32)
-    for query in range(len(queries)):
-        scores[query] = scoring.score_pairs(wide, np.full(len(rows), query), rows, metric)
-    return scoring.rank_candidates(np.tile(np.arange(len(rows)), (len(queries), 1)), scores, k, ids)
 
 
 def find_device(device: str, n_rows: int, queries: Float32) -> torch.device | None:

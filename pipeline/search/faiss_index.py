@@ -235,13 +235,6 @@ def read_index(stored: Path | UInt8, *, mapped: bool = True) -> faiss.Index:
     return faiss.read_index(faiss.PyCallbackIOReader(take))  # type: ignore[attr-defined]
 
 
-def vectors_of_flat(index: faiss.Index) -> Embeddings:
-    """The vectors of a `Flat` index, without a copy."""
-    assert isinstance(index, faiss.IndexFlat)
-    stored = faiss.rev_swig_ptr(index.get_xb(), index.ntotal * index.d)
-    return Embeddings((stored.reshape(index.ntotal, index.d),))
-
-
 def least_training_rows(index: faiss.Index) -> int:
     """The fewest vectors that Faiss trains an index on: one for each centroid of its largest k-means.
 

@@ -90,4 +90,6 @@ def open_searcher(
     if index.factory != FLAT:
         return ApproximateSearcher(index, search, stored)
     flat = faiss_index.read_index(stored)
-    return ExactSearcher(index, search, faiss_index.vectors_of_flat(flat), flat)
+    assert isinstance(flat, faiss.IndexFlat)
+    rows = faiss.rev_swig_ptr(flat.get_xb(), flat.ntotal * flat.d).reshape(flat.ntotal, flat.d)  # no copy
+    return ExactSearcher(index, search, Embeddings((rows,)), flat)

@@ -3,9 +3,8 @@ from .artifacts import (
     Artifact as Artifact,
     Draft as Draft,
     Recipe as Recipe,
-    entry_of as entry_of,
 )
-from .hashing import canonical_json as canonical_json, hash_file as hash_file, hash_json as hash_json
+from .hashing import hash_file as hash_file, hash_json as hash_json
 from .locks import hold as hold
 from .ragged_shards import (
     join_rows as join_rows,

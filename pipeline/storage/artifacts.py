@@ -11,8 +11,8 @@ before the rename. What a killed process leaves, and what the next one does with
 - before the manifest: whole files, each with its line; checked and kept, and only the others are made
 - after the manifest: a finished artifact; a list that is left over is not read
 
-Files reach the disk for certain before the manifest does. What a power cut takes of them before, their
-checksums show.
+Only the manifest is flushed to the disk before it is renamed. What a power cut takes of the files that were
+written just before, their checksums show, and the next run makes it again.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import contextlib
 import json
 import tempfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -34,6 +34,8 @@ from pipeline.storage.whole_files import MANIFEST
 
 LAYOUT = 2  # version of the manifest and the folder; artifacts of another version are not read
 _FINISHED = "finished.jsonl"
+_PARTS = {"stage": str, "key": str, "recipe": dict, "files": dict, "facts": dict, "made": dict}
+"""The parts of a manifest besides its layout and its own `sha256`."""
 VARYING = ("texts", "pairs")
 """Ingredients that say which texts or pairs an artifact is of; one of other texts may share rows."""
 KIN = 16  # hex digits at the end of a key, which artifacts that differ in those alone share
@@ -59,46 +61,29 @@ class Artifact:
     """A finished result on disk."""
 
     folder: Path
-    # `stage`, `key`, `recipe`, `files` (name -> bytes, sha256), `facts` (what the stage recorded about its
-    # result), `made` (when, how long, with what), and its own `sha256`.
-    manifest: Facts
-
-    @property
-    def facts(self) -> Facts:
-        """What the stage recorded about its result."""
-        return dict(self.manifest["facts"])
-
-    @property
-    def files(self) -> list[str]:
-        """Names of its files, sorted."""
-        return sorted(self.manifest["files"])
-
-    @property
-    def bytes(self) -> int:
-        """Size of all its files."""
-        return sum(entry["bytes"] for entry in self.manifest["files"].values())
-
-    @property
-    def content(self) -> str:
-        """A hash of the content of its files."""
-        return hashing.hash_json(self.manifest["files"])
-
-    def path(self, name: str) -> Path:
-        """The path of one of its files."""
-        return self.folder / name
+    key: str
+    files: Mapping[str, Facts]  # name -> bytes, sha256
+    facts: Facts = field(default_factory=dict)  # what the stage recorded about its result
+    made: Facts = field(default_factory=dict)  # when, how long, with what
 
     def array(self, name: str) -> Array:
         """The array in one of its `.npy` files, memory-mapped."""
-        mapped: Array = np.load(self.path(name), mmap_mode="r", allow_pickle=False)
+        mapped: Array = np.load(self.folder / name, mmap_mode="r", allow_pickle=False)
         return mapped
 
-    def is_intact(self, name: str) -> bool:
-        """Whether one of its files has the size and the checksum that the manifest says."""
-        return _is_intact(self.path(name), self.manifest["files"][name])
-
-    def damaged(self) -> list[str]:
-        """Names of the files whose size or checksum differs from the manifest."""
-        return [name for name in self.files if not self.is_intact(name)]
+    def damaged(self, names: Iterable[str] | None = None) -> list[str]:
+        """Names of the files, among some or all, whose size or checksum differs from the manifest."""
+        wrong = []
+        for name in sorted(self.files if names is None else names):
+            path, entry = self.folder / name, self.files[name]
+            try:
+                same_size = path.is_file() and path.stat().st_size == entry["bytes"]
+                whole = same_size and hashing.hash_file(path) == entry["sha256"]
+            except OSError:  # a file that cannot be read is as useless as a damaged one
+                whole = False
+            if not whole:
+                wrong.append(name)
+        return wrong
 
 
 @dataclass
@@ -125,7 +110,7 @@ class Draft:
         # Without a line, no old file is taken for a new one after a kill. If `fresh`, the files themselves
         # stay until they are replaced, as another process may be about to open them.
         if known:
-            lines = (_line(name, entry) for name, entry in known.items())
+            lines = (f"{json.dumps([name, entry])}\n" for name, entry in known.items())
             whole_files.write_whole(folder / _FINISHED, "".join(lines).encode())
         else:
             (folder / _FINISHED).unlink(missing_ok=True)
@@ -134,7 +119,8 @@ class Draft:
         with contextlib.suppress(FileNotFoundError):
             (folder / MANIFEST).rename(folder / f"{MANIFEST}.{uuid.uuid4().hex}")
         if not fresh:
-            draft.whole = {name: entry for name, entry in known.items() if _is_intact(folder / name, entry)}
+            damaged = Artifact(folder, folder.name, known).damaged()
+            draft.whole = {name: entry for name, entry in known.items() if name not in damaged}
             draft._remove_others()
         return draft
 
@@ -158,9 +144,9 @@ class Draft:
             yield temporary
             # Before the rename: a whole file always has a line in the list. After a kill in between, the line
             # has no file, or an older one that it does not match.
-            entry = entry_of(temporary)
+            entry = {"bytes": temporary.stat().st_size, "sha256": hashing.hash_file(temporary)}
             with open(self.folder / _FINISHED, "a", encoding="utf-8") as finished:
-                finished.write(_line(name, entry))
+                finished.write(f"{json.dumps([name, entry])}\n")
         self.whole[name] = entry
 
     def save_array(self, name: str, array: Array) -> None:
@@ -185,29 +171,22 @@ class Draft:
         manifest |= {"files": self.whole, "facts": self.facts, "made": self.made}
         manifest["sha256"] = hashing.hash_json(manifest)
         self._remove_others()
-        for path in (*map(self.folder.joinpath, self.whole), self.folder):
-            whole_files.flush(path)
         # Last, and in one step: a folder is an artifact once its manifest has this name.
         whole_files.write_whole(self.folder / MANIFEST, json.dumps(manifest, indent=1).encode())
         (self.folder / _FINISHED).unlink(missing_ok=True)
-        self.artifact = Artifact(self.folder, manifest)
+        self.artifact = Artifact(self.folder, recipe.key, self.whole, self.facts, self.made)
         return self.artifact
 
     def _remove_others(self) -> None:
         """Remove all other files, unless a process uses those of an earlier artifact; then `prune` will."""
         # An exclusive lock is refused while any process holds a shared one. It is dropped at once: whoever
         # opens the folder after this reads the new manifest, since this process holds the making lock.
-        in_use = any(locks.hold(path, wait=False) is None for path in manifests(self.folder))
-        if in_use:
+        manifests = self.folder.glob(f"{MANIFEST}*")  # with those that were renamed
+        if any(locks.hold(path, wait=False) is None for path in manifests):
             return
         for path in self.folder.iterdir():
             if path.name not in (*self.whole, _FINISHED):
                 whole_files.remove_path(path)
-
-
-def manifests(folder: Path) -> list[Path]:
-    """The manifest in a folder and the older ones that it replaced, whose files may still be in use."""
-    return list(folder.glob(MANIFEST + "*"))
 
 
 def read_manifest(folder: Path) -> Facts | None:
@@ -216,8 +195,15 @@ def read_manifest(folder: Path) -> Facts | None:
     Raises:
         OSError: It exists and cannot be read.
     """
-    manifest = whole_files.read_json_object(folder / MANIFEST)
-    if not manifest or manifest.get("layout") != LAYOUT or not _is_well_formed(manifest):
+    manifest = whole_files.read_json_object(folder / MANIFEST) or {}
+    has_parts = all(isinstance(manifest.get(part), kind) for part, kind in _PARTS.items())
+    if manifest.get("layout") != LAYOUT or not has_parts:
+        return None
+    made, entries = manifest["made"], manifest["files"].items()
+    contents, sources = made.get("from_files", {}), made.get("from") or ()
+    if not isinstance(contents, dict) or not all(name in sources for name in contents):
+        return None
+    if not all(_is_entry(name, entry) for name, entry in entries):
         return None
     content = {name: value for name, value in manifest.items() if name != "sha256"}
     try:
@@ -226,39 +212,8 @@ def read_manifest(folder: Path) -> Facts | None:
         return None
 
 
-def entry_of(path: Path) -> Facts:
-    """A file's entry in a manifest: its size and checksum."""
-    return {"bytes": path.stat().st_size, "sha256": hashing.hash_file(path)}
-
-
 def _is_entry(name: object, entry: object) -> bool:
     """Whether a file's entry is well formed and its name has no folder in it."""
     if not isinstance(name, str) or Path(name).name != name or "\0" in name or not isinstance(entry, dict):
         return False
     return isinstance(entry.get("bytes"), int) and isinstance(entry.get("sha256"), str)
-
-
-def _line(name: str, entry: Facts) -> str:
-    """A file's line in the list of those that are finished."""
-    return hashing.canonical_json([name, entry]) + "\n"
-
-
-def _is_well_formed(manifest: Facts) -> bool:
-    """Whether a manifest has every part, each of the right type, as `Artifact.manifest` says."""
-    names = isinstance(manifest.get("stage"), str) and isinstance(manifest.get("key"), str)
-    if not names or not all(
-        isinstance(manifest.get(part), dict) for part in ("recipe", "facts", "made", "files")
-    ):
-        return False
-    sources = manifest["made"].get("from") or ()
-    contents = manifest["made"].get("from_files", {})
-    linked = isinstance(contents, dict) and all(name in sources for name in contents)
-    return linked and all(_is_entry(name, entry) for name, entry in manifest["files"].items())
-
-
-def _is_intact(path: Path, entry: Facts) -> bool:
-    try:
-        same_size = path.is_file() and path.stat().st_size == entry["bytes"]
-        return same_size and hashing.hash_file(path) == entry["sha256"]
-    except OSError:  # a file that cannot be read is as useless as a damaged one
-        return False

@@ -14,15 +14,10 @@ log = logging.getLogger(__name__)
 
 
 def write_checksums(folder: Path, names: Iterable[str]) -> None:
-    """Write the checksums of those of some files that the folder has."""
-    sums = {name: hash_file(folder / name) for name in names if (folder / name).is_file()}
-    whole_files.write_json(folder / CHECKSUMS, dict(sums))
-
-
-def add_checksum(folder: Path, name: str) -> None:
-    """Add the checksum of one more file to those of a finished result; the others stay as they are."""
+    """Write the checksums of those of some files that the folder has, beside the sums of others."""
     sums = whole_files.read_json_object(folder / CHECKSUMS) or {}
-    whole_files.write_json(folder / CHECKSUMS, {**sums, name: hash_file(folder / name)})
+    sums |= {name: hash_file(folder / name) for name in names if (folder / name).is_file()}
+    whole_files.write_json(folder / CHECKSUMS, sums)
 
 
 def added_files(folder: Path, names: Iterable[str]) -> list[str]:

@@ -21,14 +21,14 @@ from pipeline.core.records import Array, Int64
 HASHED_BYTES = 1 << 20  # bytes
 
 
-def canonical_json(value: object) -> str:
-    """JSON with sorted keys and no spaces: equal values give equal text on every machine."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
-
-
 def hash_json(value: object) -> str:
-    """SHA-256 of a value's canonical JSON, as hex."""
-    return hashlib.sha256(canonical_json(value).encode()).hexdigest()
+    """SHA-256 of a value's canonical JSON, as hex: its keys are sorted, so equal values have equal hashes.
+
+    Raises:
+        ValueError: It holds NaN or infinity, which JSON does not have.
+    """
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def hash_file(path: Path) -> str:

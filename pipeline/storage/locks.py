@@ -26,17 +26,14 @@ class Lock:
     """
 
     def __init__(self, handle: int) -> None:
-        self._close = weakref.finalize(self, os.close, handle)  # closing the file releases its lock
+        # Closing the file releases its lock; a second call does nothing.
+        self.release = weakref.finalize(self, os.close, handle)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.release()
-
-    def release(self) -> None:
-        """Release the lock; a second call does nothing."""
-        self._close()
 
 
 def hold(path: Path, *, shared: bool = False, wait: bool = True, create: bool = False) -> Lock | None:
@@ -47,7 +44,7 @@ def hold(path: Path, *, shared: bool = False, wait: bool = True, create: bool = 
         shared: Allow other shared locks at the same time. Where the file system has no locks, a shared lock
             and one on a folder are granted without locking anything.
         wait: Wait while another process holds it.
-        create: Create the file if it does not exist.
+        create: Create the file and its folder if they do not exist.
 
     Returns:
         The lock; None if there is no such file, or if another process holds it and `wait` is off.
@@ -57,11 +54,13 @@ def hold(path: Path, *, shared: bool = False, wait: bool = True, create: bool = 
     # O_NONBLOCK: opening a pipe in the file's place would wait for its other end.
     flags = access | os.O_CLOEXEC | os.O_NONBLOCK | (os.O_CREAT if create else 0)
     while True:
+        if create:
+            path.parent.mkdir(parents=True, exist_ok=True)
         try:
             handle = os.open(path, flags, 0o666)
         except (FileNotFoundError, NotADirectoryError):
-            if create:
-                raise
+            if create:  # another process has just removed the empty folder
+                continue
             return None
         held = Lock(handle)
         try:

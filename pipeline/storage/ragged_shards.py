@@ -31,7 +31,7 @@ def open_shards(artifact: Artifact) -> list[tuple[int, int, RaggedRows]]:
     """All shards of a finished artifact, memory-mapped, in order, each with the rows [start, stop) of it."""
     shards = []
     for name, start, stop in vector_shards.shards_of(artifact.files):
-        ends, *columns = map_arrays(artifact.path(name))
+        ends, *columns = map_arrays(artifact.folder / name)
         shards.append((start, stop, RaggedRows(ends, tuple(columns))))
     return shards
 

@@ -29,16 +29,6 @@ from pipeline.storage.whole_files import MANIFEST
 log = logging.getLogger(__name__)
 
 
-@contextlib.contextmanager
-def _reading() -> Iterator[None]:
-    """Around code that reads an artifact: adds advice to the error of an unreadable file."""
-    try:
-        yield
-    except (IsADirectoryError, PermissionError) as error:
-        error.add_note("make it readable, or remove it, or name another folder with --set cache=DIR")
-        raise
-
-
 @dataclass(eq=False)
 class Store:
     """A folder of artifacts.
@@ -84,9 +74,15 @@ class Store:
         return self.root / recipe.stage / recipe.key
 
     def check(self, recipe: Recipe) -> None:
-        """Refuse the folder of an artifact if it is a link, or if something else is in its place."""
+        """Refuse an artifact's folder if others made it, or if it, its stage's or the locks' is a link."""
         folder = self.folder(recipe)
-        _refuse_links(folder)
+        for path in (folder, folder.parent, making_lock(folder).parent):
+            if path.is_symlink():
+                raise InputError(
+                    f"{path} is a link to {os.readlink(path)}",
+                    allowed="folders in a cache; only the cache itself may be a link",
+                    fix="remove the link, or name another folder with --set cache=DIR",
+                )
         if os.path.lexists(folder) and not is_own(folder):
             raise InputError(
                 f"{folder} was not created by benchmarco, and an artifact has to be stored there",
@@ -94,26 +90,24 @@ class Store:
                 fix="move that elsewhere, or name another folder with --set cache=DIR",
             )
 
-    @_reading()
     def find(self, recipe: Recipe) -> Artifact | None:
         """The finished artifact of `recipe`, or None; checks that its files exist with the right sizes."""
+        self.check(recipe)
         folder = self.folder(recipe)
-        _refuse_links(folder)
         manifest = read_manifest(folder)
         if not manifest or (manifest["stage"], manifest["key"]) != (recipe.stage, recipe.key):
             return None
         sizes = {folder / name: entry["bytes"] for name, entry in manifest["files"].items()}
         whole = all(path.is_file() and path.stat().st_size == size for path, size in sizes.items())
-        return Artifact(folder, manifest) if whole else None
+        facts, made = manifest["facts"], manifest["made"]
+        return Artifact(folder, recipe.key, manifest["files"], facts, made) if whole else None
 
     def load(self, recipe: Recipe) -> Artifact | None:
         """The finished artifact of `recipe`, or None; checks every byte, and logs damage."""
         folder = self.folder(recipe)
-        _refuse_links(folder)
         # The lock comes before the manifest is read, and `hold` makes sure that it is on the file that has
         # the name now: so what is read cannot be removed any more.
-        with _reading():
-            lock = locks.hold(folder / MANIFEST, shared=True)
+        lock = locks.hold(folder / MANIFEST, shared=True)
         if lock is None:
             return None
         artifact = self.find(recipe)
@@ -172,53 +166,38 @@ class Store:
         If the artifact exists, because another process has made it meanwhile, the draft has it and nothing is
         to be written. With `fresh`, it is made even if it exists.
         """
-        with self._locked(recipe):
-            existing = None if fresh else self.load(recipe)
-            if existing:
-                yield Draft(existing.folder, artifact=existing)
-                return
-            # This process will use the new files; its own shared lock would keep the old ones on the disk.
-            self._in_use.pop(recipe.key, None)
-            draft = Draft.begin(self.folder(recipe), fresh)
-            draft.made["at"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-            yield draft
-            draft.finish(recipe)
-            lock = locks.hold(draft.folder / MANIFEST, shared=True)
-            if lock:
-                self._in_use[recipe.key] = lock
-
-    @contextlib.contextmanager
-    def _locked(self, recipe: Recipe) -> Iterator[None]:
-        """Around making an artifact: holds its lock, after waiting for it, and creates its folder."""
         self.check(recipe)
         folder = self.folder(recipe)
         path = making_lock(folder)
         new = [parent for parent in (self.root, path.parent, folder.parent) if not parent.exists()]
         # The lock file stays when the lock is released: it shows that the folder was made here even before
         # it has a manifest (`is_own`), and only a process that holds the lock removes it.
-        lock = _hold_new(path, wait=False)
-        if lock is None:
+        making = locks.hold(path, wait=False, create=True)
+        if making is None:
             log.warning("waiting: another process is making %s %s", recipe.stage, recipe.key[:12])
-            lock = _hold_new(path)
+            making = locks.hold(path, create=True)
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            yield
+            existing = None if fresh else self.load(recipe)
+            if existing:
+                yield Draft(folder, artifact=existing)
+                return
+            # This process will use the new files; its own shared lock would keep the old ones on the disk.
+            self._in_use.pop(recipe.key, None)
+            draft = Draft.begin(folder, fresh)
+            draft.made["at"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+            yield draft
+            draft.finish(recipe)
+            if using := locks.hold(folder / MANIFEST, shared=True):
+                self._in_use[recipe.key] = using
         finally:
             with contextlib.suppress(OSError):  # it holds something, or cannot be removed
                 folder.rmdir()  # nothing was written, as where the data is refused
                 path.unlink()
                 for parent in reversed(new):
                     parent.rmdir()
-            if lock:
-                lock.release()
-
-
-def _hold_new(path: Path, wait: bool = True) -> locks.Lock | None:
-    """Create a lock file and hold it; None if another process holds it and `wait` is off."""
-    while True:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with contextlib.suppress(FileNotFoundError):  # another process has just removed the empty folder
-            return locks.hold(path, wait=wait, create=True)
+            if making:
+                making.release()
 
 
 def user_store() -> Store:
@@ -253,17 +232,6 @@ def is_own(folder: Path) -> bool:
         return folder.is_dir() and (read_manifest(folder) is not None or not any(folder.iterdir()))
     except OSError:  # a manifest that cannot be read: whoever opens it says so
         return True
-
-
-def _refuse_links(folder: Path) -> None:
-    """Refuse an artifact's folder if it, its stage's or the locks' is a symbolic link."""
-    for path in (folder, folder.parent, making_lock(folder).parent):
-        if path.is_symlink():
-            raise InputError(
-                f"{path} is a link to {os.readlink(path)}",
-                allowed="folders in a cache; only the cache itself may be a link",
-                fix="remove the link, or name another folder with --set cache=DIR",
-            )
 
 
 def making_lock(folder: Path) -> Path:

@@ -50,12 +50,6 @@ def check_dimensions(kept: int, dimension: int) -> None:
         )
 
 
-def is_stored_form(form: VectorForm, dimension: int) -> bool:
-    """Whether vectors of a stored dimension are read as they are stored."""
-    is_whole = form.dimensions in (None, dimension)
-    return is_whole and not form.halves and not form.normalize
-
-
 def apply_form(stored: Array, form: VectorForm, out: Float32, first_row: int) -> None:
     """Bring stored vectors into a form.
 
@@ -69,15 +63,16 @@ def apply_form(stored: Array, form: VectorForm, out: Float32, first_row: int) ->
         InputError: A vector cannot be scaled to length 1, or has a number that float16 does not hold.
     """
     dimension = stored.shape[1]
-    check_dimensions(form.dimensions or dimension, dimension)
-    if is_stored_form(form, dimension):
+    if form.dimensions:
+        check_dimensions(form.dimensions, dimension)
+    cut = form.dimensions not in (None, dimension)
+    if not (cut or form.halves or form.normalize):
         out[:] = stored
         return
     for start in range(0, len(stored), PIECE):
         rows = np.asarray(stored[start : start + PIECE])
         if form.given_at_length_1:
             _refuse_other_lengths(rows, first_row + start)
-        cut = form.dimensions not in (None, dimension)
         if cut:
             rows = rows[:, : form.dimensions]
         if form.normalize and (cut or not form.given_at_length_1):

@@ -14,7 +14,7 @@ from pipeline.core import machine
 from pipeline.core.errors import InputError
 from pipeline.core.records import AS_STORED, Array, Embeddings, Float32, Int64, VectorForm
 from pipeline.storage.artifacts import Artifact
-from pipeline.storage.vector_forms import LENGTH_TOLERANCE, apply_form, is_stored_form
+from pipeline.storage.vector_forms import LENGTH_TOLERANCE, apply_form
 
 _NAME = re.compile(r"rows-(\d{10})-(\d{10})\.(npy|ragged)")
 CHECKED_ROWS = 256  # rows of which the lengths are computed at once
@@ -71,7 +71,8 @@ def check_widths(parts: Sequence[Array]) -> None:
 
 def rows_of(embeddings: Embeddings, start: int, stop: int) -> Embeddings:
     """Rows [start, stop), without a copy."""
-    return Embeddings(tuple(_pieces(embeddings, start, stop)), embeddings.form)
+    pieces = (embeddings.shards[number][a:b] for number, a, b in spans(embeddings.ends, start, stop))
+    return Embeddings(tuple(pieces), embeddings.form)
 
 
 def check_counts(count: int, dimension: int, passages: int, queries: Float32) -> None:
@@ -92,24 +93,17 @@ def check_counts(count: int, dimension: int, passages: int, queries: Float32) ->
 def read_rows(embeddings: Embeddings, start: int, stop: int) -> Float32:
     """float32 [stop - start, dimension]: consecutive rows in the embeddings' form.
 
-    They are not copied if one float32 shard holds them all as they are read.
+    They are not copied if one float32 shard holds them all and they are read as stored.
     """
-    parts = _pieces(embeddings, start, stop)
-    first = parts[0] if len(parts) == 1 else None
-    if first is not None and first.dtype == np.float32 and is_stored_form(embeddings.form, first.shape[1]):
-        return np.asanyarray(first)
     rows = np.empty((stop - start, embeddings.dimension), np.float32)
     done = 0
-    for part in parts:
+    for number, a, b in spans(embeddings.ends, start, stop):
+        part = embeddings.shards[number][a:b]
+        if len(part) == len(rows) and part.dtype == np.float32 and embeddings.form == AS_STORED:
+            return np.asanyarray(part)
         apply_form(part, embeddings.form, rows[done : done + len(part)], start + done)
         done += len(part)
     return rows
-
-
-def read_all_rows(artifact: Artifact, form: VectorForm = AS_STORED) -> Float32:
-    """float32 [rows, dimension]: all vectors of a finished artifact; for queries, which are few."""
-    embeddings = open_embeddings(artifact, form)
-    return read_rows(embeddings, 0, len(embeddings))
 
 
 def gather_rows(embeddings: Embeddings, rows: Int64) -> Float32:
@@ -147,19 +141,10 @@ def release_memory(embeddings: Embeddings, start: int, stop: int) -> None:
         mapped = getattr(shard, "_mmap", None)  # private: numpy.memmap has no public name for it
         if mapped is None:
             continue
-        offset = _address(shard) - _address(np.frombuffer(mapped, np.uint8))
+        offset = shard.ctypes.data - np.frombuffer(mapped, np.uint8).ctypes.data
         row_bytes = shard.strides[0]
         first = (offset + a * row_bytes) // mmap.PAGESIZE * mmap.PAGESIZE
         machine.release_pages(shard, first, offset + b * row_bytes - first)
-
-
-def _address(array: Array) -> int:
-    return int(array.__array_interface__["data"][0])
-
-
-def _pieces(embeddings: Embeddings, start: int, stop: int) -> list[Array]:
-    """Rows [start, stop) as they are stored, without a copy, one array for each shard."""
-    return [embeddings.shards[number][a:b] for number, a, b in spans(embeddings.ends, start, stop)]
 
 
 def spans(ends: Sequence[int], start: int, stop: int) -> Iterator[tuple[int, int, int]]:

@@ -39,7 +39,8 @@ OUR_JSON = (
     "dataset_revision task_name mteb_version", "name revision",
 )  # fmt: skip
 """The names that JSON files of this program have: of a result, and of what is exported to MTEB."""
-_overwrites = ContextVar("overwrites", default=False)
+overwrites = ContextVar("overwrites", default=False)
+"""Whether `--force` allows to overwrite files of others."""
 _DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS}
 NAME_BYTES = 200  # of a file's name; file systems allow 255, and a temporary file has a longer one
 _TRIAL_BYTES = 1 << 20  # appended to find out whether the disk is full
@@ -59,24 +60,9 @@ def read_json_object(path: Path) -> Facts | None:
     return value if isinstance(value, dict) else None
 
 
-@contextlib.contextmanager
-def overwriting(allowed: bool) -> Iterator[None]:
-    """Allow or refuse, within this context, to overwrite files of others, as `--force` says."""
-    token = _overwrites.set(allowed)
-    try:
-        yield
-    finally:
-        _overwrites.reset(token)
-
-
-def may_overwrite() -> bool:
-    """Whether `--force` allows to overwrite files of others."""
-    return _overwrites.get()
-
-
 def is_foreign(path: Path) -> bool:
     """Whether a file is there, not empty, and not of this program; with `--force` none is foreign."""
-    if may_overwrite() or not path.is_file() or not path.stat().st_size:
+    if overwrites.get() or not path.is_file() or not path.stat().st_size:
         return False
     if path.suffix == ".json":
         names = (read_json_object(path) or {}).keys()
@@ -116,7 +102,7 @@ def check_output(path: Path, option: str, inputs: Iterable[Path] = ()) -> None:
 
 def check_new_folder(folder: Path, option: str) -> None:
     """Refuse a folder to write that holds anything; `option` names it in the message."""
-    if folder.exists() and (not folder.is_dir() or (not may_overwrite() and any(folder.iterdir()))):
+    if folder.exists() and (not folder.is_dir() or (not overwrites.get() and any(folder.iterdir()))):
         raise InputError(
             f"{option} {folder}: {'is not empty' if folder.is_dir() else 'is a file'}",
             allowed="a new or empty folder",
@@ -180,7 +166,8 @@ def write_json(path: Path, value: Facts) -> None:
 def replacing(path: Path, lasting: bool = True) -> Iterator[Path]:
     """A temporary path to write; when the block ends without an error, the file is renamed to `path`.
 
-    It is beside `path`, and no other file has its name. With `lasting`, the file survives a power cut.
+    It is beside `path`, and no other file has its name. With `lasting`, a power cut leaves the old file or
+    the whole new one; without, one that is cut short may have its name.
 
     Raises:
         OSError: The disk refuses to write; the error names `path`.
@@ -190,25 +177,17 @@ def replacing(path: Path, lasting: bool = True) -> Iterator[Path]:
         yield temporary
         # The order matters. First the bytes reach the disk, then the name: a power cut after a rename that
         # was not preceded by a flush can leave the new name with no bytes. POSIX renames in one step, so a
-        # process killed here leaves either the old file and a temporary one, or the whole new file. The last
-        # flush is of the folder, so that the new name survives a power cut too.
+        # process killed here leaves either the old file and a temporary one, or the whole new file.
         if lasting:
-            flush(temporary)
+            with open(temporary, "rb") as file:
+                os.fsync(file.fileno())
         os.replace(temporary, path)
-        if lasting:
-            flush(path.parent)
     except Exception as error:
         if refusal := disk_error(error, temporary, path):
             raise refusal from error
         raise
     finally:
         temporary.unlink(missing_ok=True)
-
-
-def remove_temporary(folder: Path) -> None:
-    """Remove what a killed process has left of `replacing` in a folder that is ours."""
-    for path in folder.glob(f".*{TEMPORARY}"):
-        path.unlink(missing_ok=True)
 
 
 def disk_error(error: Exception, written: Path, path: Path) -> OSError | None:
@@ -221,17 +200,6 @@ def disk_error(error: Exception, written: Path, path: Path) -> OSError | None:
     if not number and not isinstance(error, InputError):
         number = _write_error(written)
     return OSError(number, os.strerror(number), str(path)) if number in _DISK_ERRORS else None
-
-
-def flush(path: Path) -> None:
-    """Wait until a file's bytes, or the names in a folder, have reached the disk; errors name it."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, str(path)) from error
-    finally:
-        os.close(handle)
 
 
 @contextlib.contextmanager

@@ -53,7 +53,7 @@ def saved(bge_folder: Path, tmp_path: Path) -> Callable[..., Path]:
 def corpus(store: Store) -> CalibrationCorpus:
     """The sample's passages, as the data stage leaves them."""
     made = store.make(Recipe("data", {}), lambda draft: data.load(SOURCES.make(source="sample"), draft))
-    return CalibrationCorpus({"sample": 1}, made.path("corpus.arrow"))
+    return CalibrationCorpus({"sample": 1}, made.folder / "corpus.arrow")
 
 
 @pytest.fixture

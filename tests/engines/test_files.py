@@ -11,7 +11,7 @@ import pytest
 from inside import resize
 
 from pipeline.engines import ShippedFiles
-from pipeline.storage import Store, entry_of
+from pipeline.storage import Store, hash_file
 
 
 @pytest.fixture
@@ -20,7 +20,11 @@ def shipped(bge_folder: Path, tmp_path: Path) -> ShippedFiles:
     folder = Path(shutil.copytree(bge_folder, tmp_path / "driver"))
     (folder / "empty.txt").touch()
     paths = [path for path in folder.rglob("*") if path.is_file()]
-    return ShippedFiles(folder, {str(path.relative_to(folder)): entry_of(path) for path in paths}, "driver")
+    entries = {
+        str(path.relative_to(folder)): {"bytes": path.stat().st_size, "sha256": hash_file(path)}
+        for path in paths
+    }
+    return ShippedFiles(folder, entries, "driver")
 
 
 def contents(shipped: ShippedFiles) -> dict[str, Iterator[Any]]:

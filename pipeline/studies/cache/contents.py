@@ -22,7 +22,7 @@ from pipeline.core.display import figure
 from pipeline.core.errors import InputError
 from pipeline.core.records import Facts
 from pipeline.storage import locks
-from pipeline.storage.artifacts import Artifact, Recipe, manifests, read_manifest
+from pipeline.storage.artifacts import Artifact, Recipe, read_manifest
 from pipeline.storage.store import is_own, making_lock
 from pipeline.storage.whole_files import MANIFEST, read_json_object
 
@@ -56,7 +56,7 @@ class CacheEntry:
             return [] if self.state == "unfinished" else [MANIFEST]
         recipe = Recipe(self.stage, self.manifest["recipe"])
         wrong = [] if self.key == self.manifest["key"] == recipe.key else [MANIFEST]
-        return wrong + Artifact(self.folder, self.manifest).damaged()
+        return wrong + Artifact(self.folder, self.key, self.manifest["files"]).damaged()
 
     def sources(self) -> set[str]:
         """Keys of the artifacts it was made from; checksums of files look alike and may be among them."""
@@ -67,7 +67,7 @@ class CacheEntry:
 
     def busy(self) -> bool:
         """Whether a process is making or using it now."""
-        for path in (making_lock(self.folder), *manifests(self.folder)):
+        for path in (making_lock(self.folder), *self.folder.glob(f"{MANIFEST}*")):
             with contextlib.suppress(OSError):  # in a read-only cache nothing is being made
                 free = locks.hold(path, wait=False) is not None
                 if not free and path.exists():  # a file that is gone cannot be locked either
@@ -77,11 +77,10 @@ class CacheEntry:
     def remove(self) -> bool:
         """Remove it, unless a process is making or using it; returns whether it was removed."""
         path = making_lock(self.folder)
-        path.parent.mkdir(parents=True, exist_ok=True)
         # Both locks, held to the end: nobody begins to make or use it while its files go. Nobody waits for
         # the other here, so two locks cannot block each other.
         making = locks.hold(path, wait=False, create=True)
-        using = [locks.hold(manifest, wait=False) for manifest in manifests(self.folder)]
+        using = [locks.hold(manifest, wait=False) for manifest in self.folder.glob(f"{MANIFEST}*")]
         if making is None or None in using:
             return False
         (self.folder / MANIFEST).unlink(missing_ok=True)  # first: without it, the rest is not an artifact

@@ -281,7 +281,8 @@ def _query_vectors(sources: Sequence[CollectionResult], collection: Collection) 
             for artifact in find_artifacts(source.manifest, "queries"):
                 shards = vector_shards.shards_of(artifact.files)
                 if shards and all(name.endswith(".npy") for name, _, _ in shards):
-                    yield vector_shards.read_all_rows(artifact)
+                    embeddings = vector_shards.open_embeddings(artifact)
+                    yield vector_shards.read_rows(embeddings, 0, len(embeddings))
 
 
 def _by_number(by: str, values: Array, unit: str) -> Grouping:

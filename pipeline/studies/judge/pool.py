@@ -143,7 +143,7 @@ def _rows(what: str, ids: list[str], among: pa.ChunkedArray, grades: Grades) -> 
 
 def check_new(path: Path) -> None:
     """Refuse a file that is there: it may hold people's work."""
-    if path.is_file() and not whole_files.may_overwrite():
+    if path.is_file() and not whole_files.overwrites.get():
         raise InputError(
             f"--output {path} exists already, and may contain grades",
             allowed="a new file",

@@ -34,7 +34,7 @@ from pipeline.results.folder import CollectionResult
 from pipeline.results.result import read_result
 from pipeline.retrievers.retriever import open_ranking
 from pipeline.run.benchmark import Benchmark, Session
-from pipeline.storage.checksums import add_checksum
+from pipeline.storage.checksums import write_checksums
 from pipeline.storage.whole_files import temporary_folder, write_json
 from pipeline.studies.latency.process import TOP, Task
 from pipeline.studies.latency.record import LATENCY, LatencyRecord
@@ -153,7 +153,7 @@ def _measure_one(
         }
     )
     write_json(result.folder / LATENCY, record.model_dump(mode="json"))
-    add_checksum(result.folder, LATENCY)
+    write_checksums(result.folder, [LATENCY])
     return record
 
 

@@ -32,8 +32,8 @@ class AnswerLog:
         self._file: IO[bytes] | None = None
         self.answers: dict[str, Any] = {}
         if write:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._opened.enter_context(locks.hold(path, create=True) or contextlib.nullcontext())
+            if lock := locks.hold(path, create=True):
+                self._opened.callback(lock.release)
             self._file = self._opened.enter_context(path.open("r+b"))
         content = path.read_bytes() if path.is_file() else b""
         end = content.rfind(b"\n") + 1

@@ -116,7 +116,7 @@ def test_a_command_says_what_to_do_about_an_artifact_that_cannot_be_read(
     (folder / "manifest.json").mkdir()
     assert benchmarco(command, "c.yaml", code=1).stderr == (
         f"benchmarco: {folder}/manifest.json: Is a directory; "
-        "make it readable, or remove it, or name another folder with --set cache=DIR\n"
+        "remove it, or name another folder with --set cache=DIR\n"
     )
 
 
