@@ -165,7 +165,7 @@ class Draft:
                     raise refusal from error
                 raise
 
-    def finish(self, recipe: Recipe) -> Artifact:
+    def finish(self, recipe: Recipe) -> None:
         """Write the manifest, which makes the draft an artifact."""
         manifest = {"layout": LAYOUT, "stage": recipe.stage, "key": recipe.key, "recipe": recipe.plain}
         manifest |= {"files": self.whole, "facts": self.facts, "made": self.made}
@@ -175,7 +175,6 @@ class Draft:
         whole_files.write_whole(self.folder / MANIFEST, json.dumps(manifest, indent=1).encode())
         (self.folder / _FINISHED).unlink(missing_ok=True)
         self.artifact = Artifact(self.folder, recipe.key, self.whole, self.facts, self.made)
-        return self.artifact
 
     def _remove_others(self) -> None:
         """Remove all other files, unless a process uses those of an earlier artifact; then `prune` will."""

@@ -7,7 +7,6 @@ import errno
 import os
 import weakref
 from pathlib import Path
-from typing import Self
 
 from pipeline.core.errors import InputError
 
@@ -22,18 +21,12 @@ _UNSUPPORTED = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL, errn
 class Lock:
     """A lock between processes: flock(2), which the kernel releases when the holder ends, however it ends.
 
-    It is held until `release`, the end of a `with` block, or garbage collection.
+    It is held until `release` or garbage collection.
     """
 
     def __init__(self, handle: int) -> None:
         # Closing the file releases its lock; a second call does nothing.
         self.release = weakref.finalize(self, os.close, handle)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.release()
 
 
 def hold(path: Path, *, shared: bool = False, wait: bool = True, create: bool = False) -> Lock | None:
