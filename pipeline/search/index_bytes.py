@@ -52,14 +52,24 @@ def _size(index: faiss.Index, bits: int) -> IndexSize:
     if isinstance(kind, faiss.IndexNSG):
         storage = _size(actual.storage, bits)
         return storage._replace(passage=storage.passage + 4 * actual.nsg.R)
+    codebooks = 0  # of its own quantizer, once it is trained
+    if hasattr(actual, "pq"):
+        codebooks = int(4 * actual.pq.centroids.size())
+    elif hasattr(actual, "aq"):
+        codebooks = int(4 * actual.aq.d * actual.aq.total_codebook_size)
+    elif hasattr(actual, "sq"):
+        ranges = faiss.ScalarQuantizer.QT_8bit, faiss.ScalarQuantizer.QT_6bit, faiss.ScalarQuantizer.QT_4bit
+        codebooks = 8 * actual.d if actual.sq.qtype in ranges else 0
+    elif getattr(actual, "rotate_data", False):  # LSH
+        codebooks = 4 * actual.d * actual.nbits
     if isinstance(kind, faiss.MultiIndexQuantizer):
-        return IndexSize(0, 0, _codebook_bytes(actual))
+        return IndexSize(0, 0, codebooks)
     whole = isinstance(kind, (faiss.IndexFlat, faiss.IndexIVFFlat)) and bits != BITS["fp32"]
     code = math.ceil(actual.d * bits / 8) if whole else actual.code_size
     if isinstance(kind, faiss.IndexIVF):
         lists = _size(actual.quantizer, BITS["fp32"]).total(actual.nlist) + 8 * actual.nlist
-        return IndexSize(code, 8, lists + _codebook_bytes(actual))
-    return IndexSize(code, 0, _codebook_bytes(actual))
+        return IndexSize(code, 8, lists + codebooks)
+    return IndexSize(code, 0, codebooks)
 
 
 def _transform_bytes(step: Any) -> int:
@@ -67,15 +77,3 @@ def _transform_bytes(step: Any) -> int:
     if isinstance(step, faiss.PCAMatrix):  # with the means, the variances and all components
         return 4 * (step.d_in * step.d_out + step.d_out + 2 * step.d_in + step.d_in**2)
     return 4 * step.d_in * step.d_out if isinstance(step, faiss.LinearTransform) else 0
-
-
-def _codebook_bytes(index: Any) -> int:
-    """Of an index's own quantizer, once it is trained."""
-    if hasattr(index, "pq"):
-        return int(4 * index.pq.centroids.size())
-    if hasattr(index, "aq"):
-        return int(4 * index.aq.d * index.aq.total_codebook_size)
-    if hasattr(index, "sq"):
-        ranges = faiss.ScalarQuantizer.QT_8bit, faiss.ScalarQuantizer.QT_6bit, faiss.ScalarQuantizer.QT_4bit
-        return 8 * index.d if index.sq.qtype in ranges else 0
-    return 4 * index.d * index.nbits if getattr(index, "rotate_data", False) else 0  # of LSH
