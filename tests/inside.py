@@ -165,7 +165,7 @@ WATCHED = {
     "read a ranking": "studies.changes.changes.scored_ranking",
     "run a benchmark": "run.running.finish",
     "run a result again": "studies.reproduce.reproduction.reproduce",
-    "try a setting": "studies.verify.trials.run_benchmarks",
+    "try a setting": "studies.verify.trials.run_each",
 }
 """What tests watch, by what it does."""
 

@@ -21,7 +21,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.api import run_benchmarks
 from pipeline.config import Config
 from pipeline.config.files import make_config, put
 from pipeline.core.display import Bar
@@ -30,6 +29,7 @@ from pipeline.core.records import ROLES, Collection, Facts
 from pipeline.core.subprocesses import ending_at
 from pipeline.formats.given import write_collection
 from pipeline.run.benchmark import Session
+from pipeline.run.running import prepare, run_each
 from pipeline.studies.verify.fit import Fit
 from pipeline.studies.verify.scored_run import ScoredRun
 
@@ -302,9 +302,9 @@ class Trials:
             return contextlib.nullcontext(_Limit(self.deadline))
 
         try:
-            with ending_at(self.deadline):
+            with ending_at(self.deadline), Session() as session:
                 config = _changed(self.config, self.changes.get(name, {}), **sections)
-                (outcome,) = run_benchmarks([config], progress=limited)
+                (outcome,) = run_each(prepare([config], None, limited, session), limited, session)
                 error = outcome.error
         except (InputError, TimeoutError) as refused:
             error = refused

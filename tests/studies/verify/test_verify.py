@@ -498,7 +498,7 @@ def test_minutes_are_those_of_all_targets(
 
     clock = Clock()
 
-    def an_hour(*_: Any, **__: Any) -> None:
+    def an_hour(*_: Any) -> None:
         clock.now += 3600
         clock.trials += 1
 
