@@ -8,10 +8,11 @@ from .base import ModelSource as ModelSource
 from .batching import (
     TokenBatch as TokenBatch,
     Usage as Usage,
+    Window as Window,
     batches as batches,
     encode_parts as encode_parts,
+    text_windows as text_windows,
     tokenize as tokenize,
-    tokenized_windows as tokenized_windows,
 )
 from .opener import Conversion as Conversion, Encoder as Encoder, Opener as Opener
 from .openers import resolve as resolve

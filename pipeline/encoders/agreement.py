@@ -26,7 +26,6 @@ from pipeline.encoders.batching import (
     TokenBatch,
     in_order,
     padded,
-    refuse_unknown_tokens,
     tokenize,
 )
 from pipeline.storage.vector_forms import cosines
@@ -71,9 +70,8 @@ class Probes(NamedTuple):
     @classmethod
     def by(cls, backend: Backend, tokens: Sequence[Int32]) -> Probes:
         """Probes of tokenized texts, the longest first, with the rows that a backend computes."""
-        ids, mask = padded(tokens, len(tokens[0]), backend.pad_id)
+        ids, mask = padded(backend, tokens, len(tokens[0]))
         texts = cls(ids, mask, np.zeros((len(ids), 0), np.float32))
-        refuse_unknown_tokens(backend, texts.ids)
         return texts._replace(rows=texts._computed(backend.forward)[0])
 
     @classmethod
@@ -105,7 +103,29 @@ class Probes(NamedTuple):
         if rows.shape != expected.shape:
             found = f"it has {rows.shape[1]} dimensions, and its reference has {expected.shape[1]}"
             return Agreement(-1.0, -1.0, found)
-        return _agreement(rows, expected, self.mask.sum(axis=1), LIMITS[precision])
+        lengths, limit = self.mask.sum(axis=1), LIMITS[precision]
+        empty = ~rows.any(axis=1) & ~expected.any(axis=1)  # texts without words
+        if empty.all():
+            return Agreement(1.0, 1.0, "")
+        rows, expected, lengths = _scaled(rows[~empty]), _scaled(expected[~empty]), lengths[~empty]
+        mean = expected.mean(axis=0)
+        with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+            cosine, centred = cosines(rows, expected), cosines(rows - mean, expected - mean)
+        centred[np.linalg.norm(expected - mean, axis=1) < ROUNDING] = 1  # it is the mean
+        cosine, centred = np.nan_to_num(cosine, nan=-1.0), np.nan_to_num(centred, nan=-1.0)
+        problem = ""
+        for name, values, allowed in (
+            ("its row", cosine, limit),
+            ("its row minus the mean of all", centred, 1 - CENTRED_FACTOR * (1 - limit)),
+        ):
+            worst = int(values.argmin())
+            if values[worst] < allowed:
+                problem = (
+                    f"a text of {lengths[worst]} tokens has a cosine of {values[worst]:.6f} between {name} "
+                    f"and that of torch in fp32, and the limit is {allowed:g}"
+                )
+                break
+        return Agreement(float(cosine.min()), float(cosine.mean()), problem)
 
     def _computed(self, forward: Forward) -> tuple[Float32, bool]:
         """The rows that `forward` computes, and whether it gives rows of different lengths."""
@@ -136,11 +156,11 @@ def sample_tokens(tokenizer: Tokenizer, most: int, short: int = LONGEST) -> list
         [json.loads(line)["text"] for line in (SAMPLE / name).read_text(encoding="utf-8").splitlines()]
         for name in ("queries.jsonl", "corpus.jsonl")
     )
-    tokens = tokenize(tokenizer, queries[:QUERIES], most)
+    tokens, _ = tokenize(tokenizer, queries[:QUERIES], most)
     length = most
     while length >= 3:
         long = " ".join(itertools.islice(itertools.cycle(passages), len(tokens), len(tokens) + length))
-        tokens += tokenize(tokenizer, [long[: 16 * length]], length)
+        tokens += tokenize(tokenizer, [long[: 16 * length]], length)[0]
         length = int(length * SHRINK)
     longest, *others = sorted(filter(len, tokens), key=lambda ids: -len(ids))
     return [longest, *(ids for ids in others if len(ids) <= short)]
@@ -152,35 +172,6 @@ class Agreement(NamedTuple):
     lowest: float
     mean: float
     problem: str
-
-
-def _agreement(rows: Float32, expected: Float32, lengths: Array, limit: float) -> Agreement:
-    """How rows [texts, numbers] agree with expected ones.
-
-    `lengths` [texts] are the tokens of the texts.
-    """
-    empty = ~rows.any(axis=1) & ~expected.any(axis=1)  # texts without words
-    if empty.all():
-        return Agreement(1.0, 1.0, "")
-    rows, expected, lengths = _scaled(rows[~empty]), _scaled(expected[~empty]), lengths[~empty]
-    mean = expected.mean(axis=0)
-    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-        cosine, centred = cosines(rows, expected), cosines(rows - mean, expected - mean)
-    centred[np.linalg.norm(expected - mean, axis=1) < ROUNDING] = 1  # it is the mean
-    cosine, centred = np.nan_to_num(cosine, nan=-1.0), np.nan_to_num(centred, nan=-1.0)
-    problem = ""
-    for name, values, allowed in (
-        ("its row", cosine, limit),
-        ("its row minus the mean of all", centred, 1 - CENTRED_FACTOR * (1 - limit)),
-    ):
-        worst = int(values.argmin())
-        if values[worst] < allowed:
-            problem = (
-                f"a text of {lengths[worst]} tokens has a cosine of {values[worst]:.6f} between {name} and "
-                f"that of torch in fp32, and the limit is {allowed:g}"
-            )
-            break
-    return Agreement(float(cosine.min()), float(cosine.mean()), problem)
 
 
 def _scaled(vectors: Float32) -> Float32:
@@ -221,7 +212,7 @@ class Watch:
         """
         limit = LIMITS[self.precision]
         for row in self._chosen(texts, max_length):
-            (ids,) = tokenize(self.tokenizer, [texts[row]], max_length)
+            (ids,), _ = tokenize(self.tokenizer, [texts[row]], max_length)
             if not len(ids):
                 continue
             with self._libraries.limit(limits=1, user_api="blas"):  # waiting threads take more than they give

@@ -28,16 +28,12 @@ class ModelSource:
         return "cpu"
 
     def check(self) -> None:
-        """Refuse settings that do not fit the model or this machine, before anything is computed."""
-        return
+        """Refuse settings that a server cannot be asked with; asks it nothing."""
+        raise NotImplementedError
 
     def confirm(self, store: Store, fresh: bool) -> None:
         """Check that a served model still returns what is cached; cache keys cannot detect that."""
         raise NotImplementedError
-
-    def shared_key(self) -> JsonObject | None:
-        """JSON of all that workers of an engine load; None if benchmarks cannot share them."""
-        return None
 
     def open(self, store: Store) -> Any:
         """The loaded local model, an `Encoder` or a `Scorer`; `store` holds what is converted for it."""
@@ -63,8 +59,8 @@ class EmbeddingSource(ModelSource, ABC):
         """The parts of the key of rows that the source decides, by name."""
 
     def match(self, collection: Collection) -> None:
-        """Refuse a source that does not fit a collection."""
-        return
+        """Refuse files that do not fit a collection."""
+        raise NotImplementedError
 
     def form(self, settings: RowSettings) -> VectorForm:
         """What settings make of whole vectors, their number format apart."""

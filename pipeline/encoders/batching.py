@@ -19,9 +19,8 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast, runtime_checkable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
@@ -31,7 +30,7 @@ from pipeline.models.files import damaged
 from pipeline.storage import ragged_shards
 
 if TYPE_CHECKING:
-    from tokenizers import Encoding, Tokenizer
+    from tokenizers import Tokenizer
 
 RowArrays = Float32 | RaggedRows
 """What a model makes of texts, a row for each: vectors [texts, dimension], or rows of different lengths."""
@@ -56,19 +55,6 @@ class TokenBatch:
         """Some of its texts, as wide as it is."""
         second = None if self.second is None else self.second[which]
         return TokenBatch(self.rows[which], self.ids[which], self.mask[which], second)
-
-    def in_one_row(self) -> tuple[Int64, Int64, Int32, Int64]:
-        """The texts without padding, one behind the other; one without tokens keeps its first padding.
-
-        Returns:
-            Token ids and their positions in their texts, int64 [1, tokens]; int32 [b + 1], where each text
-            begins and the last one ends; int64 [tokens], the place of each token in `ids`, flattened.
-        """
-        mask = self.mask.astype(bool)
-        mask[:, 0] = True
-        places = np.flatnonzero(mask)
-        ends = np.concatenate([[0], np.cumsum(mask.sum(axis=1))]).astype(np.int32)
-        return self.ids.flat[places][None], (places % self.ids.shape[1])[None], ends, places
 
 
 class BatchShape(Protocol):
@@ -134,31 +120,25 @@ def encode_parts(
     Yields:
         The rows of each part, in the order of its texts, and what they cost.
     """
-    under_way = deque[_Part]()
-    stream = ahead(_tokenized_parts(backend.tokenizer, parts, max_length), AHEAD)
-
-    def all_batches() -> Iterator[TokenBatch]:
-        for part in cast("Iterator[_Part]", stream):
-            under_way.append(part)
-            windows = cast("Iterator[Window]", iter(partial(next, stream), None))
-            for batch in batches(backend, windows, max_length, part.usage, batch_size):
-                yield replace(batch, rows=batch.rows + part.first)
+    under_way: list[_Part] = []  # a thread adds parts
+    windows = ahead(_tokenized_parts(backend.tokenizer, parts, max_length, under_way), AHEAD)
 
     def finish(part: _Part) -> tuple[RowArrays, Usage]:
-        rows = in_order(part.take_computed(), len(part.texts))
+        arrays = part.computed  # which are not kept
+        rows = in_order((arrays.popleft() for _ in range(len(arrays))), len(part.texts))
         if check:
             check(part.texts, max_length, rows)
         return rows, part.usage
 
     finishing = deque[Future[tuple[RowArrays, Usage]]]()
     with ThreadPoolExecutor(1) as thread:
-        for numbers, computed in backend.forward(all_batches()):
+        for numbers, computed in backend.forward(batches(backend, windows, max_length, batch_size)):
             part = next(part for part in under_way if numbers[0] < part.first + len(part.texts))
             part.computed.append((numbers - part.first, computed))
             part.left -= len(numbers)
             bar.update(len(numbers))
             while len(under_way) > 1 and under_way[0].left == 0:
-                finishing.append(thread.submit(finish, under_way.popleft()))
+                finishing.append(thread.submit(finish, under_way.pop(0)))
             while finishing and (finishing[0].done() or len(finishing) > 1):
                 yield finishing.popleft().result()
         for finished in finishing:
@@ -177,28 +157,39 @@ class _Part:
     # The rows of its batches, with their positions, int64 [b].
     computed: deque[tuple[Int64, RowArrays]] = field(default_factory=deque)
 
-    def take_computed(self) -> Iterator[tuple[Int64, RowArrays]]:
-        """The rows of each batch, which are not kept."""
-        while self.computed:
-            yield self.computed.popleft()
+
+class Window(NamedTuple):
+    """Some texts of a part, tokenized."""
+
+    texts: list[tuple[int, Int32]]  # the position and the token ids of each
+    usage: Usage  # of the part
+    is_last: bool  # of the part
+
+
+def text_windows(characters: Sequence[int]) -> list[list[int]]:
+    """The positions of texts in windows, those with the most characters first."""
+    order = np.argsort([-count for count in characters], kind="stable").tolist()
+    # the first is short: the backend waits for it
+    cuts = [0, *range(TOKENIZED_TEXTS, len(order), WINDOW), len(order)]
+    return [order[start:stop] for start, stop in itertools.pairwise(cuts)]
 
 
 def _tokenized_parts(
-    tokenizer: Tokenizer, parts: Iterable[Sequence[str]], max_length: int
-) -> Iterator[_Part | Window | None]:
-    """Each part, then its windows, then None."""
-
-    def tokenize_rows(rows: list[int]) -> list[Int32]:
-        tokens, counts[rows] = tokenize_and_count(tokenizer, [part.texts[row] for row in rows], max_length)
-        return tokens
-
+    tokenizer: Tokenizer, parts: Iterable[Sequence[str]], max_length: int, under_way: list[_Part]
+) -> Iterator[Window]:
+    """The windows of each part, which is added to those under way; positions are those among all texts."""
     first = 0
     for texts in parts:
         counts = np.zeros(len(texts), np.int32)
-        part = _Part(texts, first, len(texts), Usage(counts=counts))
-        yield part
-        yield from tokenized_windows([len(text) for text in texts], tokenize_rows, part.usage)
-        yield None
+        usage = Usage(len(texts), counts=counts)
+        under_way.append(_Part(texts, first, len(texts), usage))
+        windows = text_windows([len(text) for text in texts])
+        for rows in windows:
+            started = time.perf_counter()
+            tokens, counts[rows] = tokenize(tokenizer, [texts[row] for row in rows], max_length)
+            usage.tokenize_seconds += time.perf_counter() - started
+            numbered = [(first + row, ids) for row, ids in zip(rows, tokens, strict=True)]
+            yield Window(numbered, usage, rows is windows[-1])
         first += len(texts)
 
 
@@ -215,28 +206,6 @@ def in_order(parts: Iterator[tuple[Int64, RowArrays]], count: int) -> RowArrays:
         assert not isinstance(part, RaggedRows)
         in_place[places] = part
     return in_place
-
-
-Window = list[tuple[int, Int32]]
-"""The position and the token ids of each text."""
-
-
-def tokenized_windows(
-    characters: Sequence[int], tokenize_rows: Callable[[list[int]], list[Int32]], usage: Usage
-) -> Iterator[Window]:
-    """All texts in windows, those with the most characters first.
-
-    `tokenize_rows` gives the token ids of the texts at some positions.
-    """
-    usage.texts += len(characters)
-    order = np.argsort([-count for count in characters], kind="stable").tolist()
-    # the first is short: the backend waits for it
-    cuts = [0, *range(TOKENIZED_TEXTS, len(order), WINDOW), len(order)]
-    for start, stop in itertools.pairwise(cuts):
-        started = time.perf_counter()
-        tokens = tokenize_rows(order[start:stop])
-        usage.tokenize_seconds += time.perf_counter() - started
-        yield list(zip(order[start:stop], tokens, strict=True))
 
 
 def ahead(items: Iterator[Item], count: int) -> Iterator[Item]:
@@ -258,52 +227,46 @@ def ahead(items: Iterator[Item], count: int) -> Iterator[Item]:
 _TOKENIZING = threading.Lock()  # a tokenizer cannot be set up in one thread while another one uses it
 
 
-def encodings(tokenizer: Tokenizer, texts: Sequence[str], special: bool = True) -> Iterator[Encoding]:
-    """What a tokenizer gives for each text, with `special` tokens or without them.
+def tokenize(
+    tokenizer: Tokenizer, texts: Sequence[str], max_length: int | None, special: bool = True
+) -> tuple[list[Int32], list[int]]:
+    """Each text's token ids, int32 [tokens], and how many there are without truncation.
+
+    They are truncated on the tokenizer's side, to any length if it is None, and have `special` tokens or not.
 
     Raises:
         InputError: The tokenizer has no token for a word that it does not know.
     """
-    for start in range(0, len(texts), TOKENIZED_TEXTS):
-        part = list(texts[start : start + TOKENIZED_TEXTS])
-        try:
-            yield from tokenizer.encode_batch_fast(part, add_special_tokens=special)
-        except Exception as error:  # tokenizers raises this class itself
-            raise damaged(f"the model's tokenizer cannot encode a text: {error}") from None
-
-
-def tokenize(tokenizer: Tokenizer, texts: Sequence[str], max_length: int) -> list[Int32]:
-    """Each text's token ids, int32 [tokens], special tokens included, truncated on the tokenizer's side."""
-    return tokenize_and_count(tokenizer, texts, max_length)[0]
-
-
-def tokenize_and_count(
-    tokenizer: Tokenizer, texts: Sequence[str], max_length: int
-) -> tuple[list[Int32], list[int]]:
-    """As `tokenize`, and how many tokens each text has without truncation."""
     tokens: list[Int32] = []
     counts: list[int] = []
     with _TOKENIZING:
         tokenizer.no_padding()
-        side = (tokenizer.truncation or {}).get("direction", "right")
-        tokenizer.enable_truncation(max_length, direction=side)
-        special = tokenizer.num_special_tokens_to_add(is_pair=False)  # of each part cut off, too
-        for encoding in encodings(tokenizer, texts):
-            ids = np.array(encoding.ids, np.int32)
-            tokens.append(ids)
-            parts = encoding.overflowing if len(ids) >= max_length else ()
-            counts.append(len(ids) + sum(len(part) - special for part in parts))
+        if max_length is not None:
+            side = (tokenizer.truncation or {}).get("direction", "right")
+            tokenizer.enable_truncation(max_length, direction=side)
+        added = tokenizer.num_special_tokens_to_add(is_pair=False)  # to each part cut off, too
+        for start in range(0, len(texts), TOKENIZED_TEXTS):
+            part = list(texts[start : start + TOKENIZED_TEXTS])
+            try:
+                encodings = tokenizer.encode_batch_fast(part, add_special_tokens=special)
+            except Exception as error:  # tokenizers raises this class itself
+                raise damaged(f"the model's tokenizer cannot encode a text: {error}") from None
+            for encoding in encodings:
+                ids = np.array(encoding.ids, np.int32)
+                tokens.append(ids)
+                cut = encoding.overflowing if len(ids) == max_length else ()
+                counts.append(len(ids) + sum(len(part) - added for part in cut))
     return tokens, counts
 
 
 def batches(
-    shape: BatchShape, windows: Iterable[Window], max_length: int, usage: Usage, batch_size: int | None = None
+    shape: BatchShape, windows: Iterable[Window], max_length: int, batch_size: int | None = None
 ) -> Iterator[TokenBatch]:
     """Cut windows into batches, each within the backend's token budget or of one text; see `encode_parts`."""
-    waiting: Window = []
+    waiting: list[tuple[int, Int32]] = []
     multiple = 1 if shape.reads_padding else shape.width_multiple
-    for window in itertools.chain(windows, [None]):
-        waiting = sorted(waiting + (window or []), key=lambda text: -len(text[1]))
+    for window in windows:
+        waiting = sorted(waiting + window.texts, key=lambda text: -len(text[1]))
         while waiting:
             longest = len(waiting[0][1])
             # rounded up to the multiple, but not above the longest allowed text
@@ -312,30 +275,26 @@ def batches(
             height = min(max(budget // width, 1), batch_size or len(waiting))
             if shape.reads_padding:
                 height = min(height, sum(len(ids) == longest for _, ids in waiting))
-            elif window is not None and len(waiting) <= height:
+            elif not window.is_last and len(waiting) <= height:
                 break  # the next window's longest texts may still fit
             texts, waiting = waiting[:height], waiting[height:]
-            ids, mask = padded([ids for _, ids in texts], width, shape.pad_id)
-            refuse_unknown_tokens(shape, ids)
+            ids, mask = padded(shape, [ids for _, ids in texts], width)
             tokens = int(mask.sum())
-            usage.tokens += tokens
-            usage.padded += ids.size if shape.computes_padding else tokens
+            window.usage.tokens += tokens
+            window.usage.padded += ids.size if shape.computes_padding else tokens
             yield TokenBatch(np.array([row for row, _ in texts], np.int64), ids, mask)
 
 
-def padded(tokens: Sequence[Int32], width: int, pad_id: int) -> tuple[Int64, Int64]:
-    """Token ids of some texts and their mask, int64 [texts, width], padded on the right."""
-    mask = (np.arange(width) < np.array([[len(ids)] for ids in tokens])).astype(np.int64)
-    ids = np.full(mask.shape, pad_id, np.int64)
-    ids[mask.astype(bool)] = np.concatenate(tokens)
-    return ids, mask
+def padded(shape: BatchShape, tokens: Sequence[Int32], width: int) -> tuple[Int64, Int64]:
+    """Token ids of some texts and their mask, int64 [texts, width], padded on the right.
 
-
-def refuse_unknown_tokens(shape: BatchShape, ids: Int64) -> None:
-    """Raise an `InputError` if token ids, of any shape, have one that a network has no embedding of.
-
-    A GPU would not say which token it is, and stop for all that follows; OpenVINO takes zeros.
+    Raises:
+        InputError: The network has no embedding of a token. A GPU would not say which token it is, and stop
+            for all that follows; OpenVINO takes zeros.
     """
+    mask = (np.arange(width) < np.array([[len(ids)] for ids in tokens])).astype(np.int64)
+    ids = np.full(mask.shape, shape.pad_id, np.int64)
+    ids[mask.astype(bool)] = np.concatenate(tokens)
     embedded, highest = shape.embedded, int(ids.max(initial=0))
     if embedded is not None and highest >= embedded:
         name = getattr(shape, "name", "")
@@ -343,6 +302,7 @@ def refuse_unknown_tokens(shape: BatchShape, ids: Int64) -> None:
             f"the tokenizer of model '{name}' gives token {highest}, and its weights hold rows 0 to "
             f"{embedded - 1}"
         )
+    return ids, mask
 
 
 @dataclass

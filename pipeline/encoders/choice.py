@@ -36,26 +36,25 @@ ON_CPU = {
 
 Those of fp32 equal FlagEmbedding's vectors to a cosine of 0.99999; docs/models.md has their speeds. In bf16
 OpenVINO is closer to fp32 than torch is, and so not equal to it."""
+LIBRARY = "sentence-transformers"
+"""The backend of models that FlagEmbedding does not run."""
 NOT_FOR_PAIRS = ("native",)
 """Backends that run no reranker."""
 
 
-def select_backend(settings: Section, resolve: Callable[[RunsModel], Opener]) -> Section:
-    """The settings of the backend that is used: the first of the candidates that is not ruled out.
-
-    Args:
-        settings: A section `model` or `rerank`; one without a choice is returned as it is.
-        resolve: Gives the opener of such a section, loading nothing.
-    """
-    if not isinstance(settings, RunsModel) or settings.backend != "auto":
-        return settings
+def _fastest(settings: RunsModel, resolve: Callable[[RunsModel], Opener]) -> RunsModel:
+    """The settings of the backend that `auto` takes: the first of the candidates that is not ruled out."""
     *faster, last = _candidates(settings, resolve)
     try:
         resolve(last)
     except InputError as error:  # what no backend runs is refused in the name of FlagEmbedding
-        if library := _by_library(settings, last, resolve):
-            log.info("auto takes backend %s: %s", library.backend, error.found)
-            return library
+        known = settings.model_fields_set <= set(_kinds(settings).all()[LIBRARY].model_fields)
+        if known and last.backend != LIBRARY and settings.precision not in CPU_ALONE:
+            library = _with_backend(settings, backend=LIBRARY)
+            with contextlib.suppress(InputError):
+                resolve(library)
+                log.info("auto takes backend %s: %s", LIBRARY, error.found)
+                return library
         raise
     for candidate in faster:
         if candidate.extra and not is_installed(candidate.extra):
@@ -71,35 +70,27 @@ def select_backend(settings: Section, resolve: Callable[[RunsModel], Opener]) ->
     return last
 
 
-LIBRARY = "sentence-transformers"
-
-
-def _by_library(
-    settings: RunsModel, last: RunsModel, resolve: Callable[[RunsModel], Opener]
-) -> RunsModel | None:
-    """The same settings for sentence-transformers, if it has all of them and runs the model."""
-    known = settings.model_fields_set <= set(_kinds(settings).all()[LIBRARY].model_fields)
-    if not known or last.backend == LIBRARY or settings.precision in CPU_ALONE:
-        return None
-    library = _with_backend(settings, backend=LIBRARY)
-    with contextlib.suppress(InputError):
-        resolve(library)
-        return library
-    return None
-
-
 METRICS = {"dot": "inner_product", "euclidean": "l2"}
 """The `index.metric` of vectors of any length, by the similarity that a model declares beside `cosine`."""
 
 
-def apply_similarity(settings: Section, metric: str, resolve: Callable[[RunsModel], Opener]) -> Section:
-    """The settings without `normalize` where the model declares a similarity of vectors of any length.
+def choose(settings: Section, metric: str, resolve: Callable[[Section], Any]) -> Section:
+    """The settings that are used: of one backend, and for vectors that are compared as the model declares it.
 
-    A config that sets `model.normalize` decides by itself. `metric` is the `index.metric`.
+    Without `normalize` where that is a similarity of vectors of any length; a config that sets
+    `model.normalize` decides by itself.
+
+    Args:
+        settings: A section `model` or `rerank`.
+        metric: The `index.metric`.
+        resolve: Gives the opener of such a section, loading nothing.
 
     Raises:
-        InputError: The index compares vectors in another way than the model declares.
+        InputError: The index compares vectors in another way than the model declares; or FlagEmbedding and
+            sentence-transformers both refuse the model.
     """
+    if isinstance(settings, RunsModel) and settings.backend == "auto":
+        settings = _fastest(settings, resolve)
     if not isinstance(settings, EncoderSettings) or settings.output != "dense":
         return settings
     if settings.source_of("normalize") == "config":
@@ -134,7 +125,7 @@ def _candidates(settings: RunsModel, resolve: Callable[[RunsModel], Opener]) -> 
         ]
     by_flag = _with_backend(settings, backend="flag")
     of_m3 = resolve(by_flag).model.card.has_m3_heads
-    last = by_flag if of_m3 else _with_backend(settings, backend="sentence-transformers")
+    last = by_flag if of_m3 else _with_backend(settings, backend=LIBRARY)
     native_precision = ON_CPU[precision].get("native")
     if on_gpu or native_precision is None or not (of_m3 or settings.output == "sparse"):
         return [last]

@@ -140,7 +140,7 @@ class NativeRunner:
     def __init__(self, model: ResolvedModel, prepared: Path, network: PackedNetwork) -> None:
         from tokenizers import Tokenizer
 
-        self.network = network
+        self.network, self.model = network, model
         network.compile()
         if not machine.has_vnni():
             log.warning("int16 is not native on this CPU, which has no VNNI: slower than fp32 with openvino")
@@ -160,22 +160,19 @@ class NativeRunner:
         busy = collections.deque[tuple[Int64, Future[Float32 | RaggedRows]]]()
         with ThreadPoolExecutor(self.threads) as threads:
             for batch in batches:
-                self._check(batch)
+                # the kernels check no bounds, and config.json may not declare them
+                if batch.ids.shape[1] > self.network.longest:
+                    raise InputError(
+                        f"a text has {batch.ids.shape[1]} tokens, and model '{self.name}' has positions for "
+                        f"{self.network.longest}",
+                        fix="lower model.passage_max_length and model.query_max_length",
+                    )
                 if len(busy) > self.threads:  # one batch waits, so that no thread does
                     rows, computed = busy.popleft()
                     yield rows, computed.result()
                 busy.append((batch.rows, threads.submit(self.compute, batch)))
             for rows, computed in busy:
                 yield rows, computed.result()
-
-    def _check(self, batch: TokenBatch) -> None:
-        """Refuse positions that the weights have no embedding of: the kernels check no bounds."""
-        if batch.ids.shape[1] > self.network.longest:  # config.json may not declare it
-            raise InputError(
-                f"a text has {batch.ids.shape[1]} tokens, and model '{self.name}' has positions for "
-                f"{self.network.longest}",
-                fix="lower model.passage_max_length and model.query_max_length",
-            )
 
 
 class NativeBackend(NativeRunner):
@@ -210,10 +207,6 @@ class NativeM3Backend(NativeRunner):
 
     network: PackedM3
 
-    def __init__(self, model: ResolvedModel, prepared: Path, network: PackedM3) -> None:
-        super().__init__(model, prepared, network)
-        self.normalize = model.normalize
-
     @override
     def compute(self, batch: TokenBatch) -> RaggedRows:
         numbers, texts, ids = self.network.numbers(batch.ids, batch.mask)
@@ -226,7 +219,7 @@ class NativeM3Backend(NativeRunner):
         others = np.ones(len(numbers), bool)
         others[texts[:-1]] = False  # CLS
         vectors = numbers[others]
-        if self.normalize:  # as torch does it
+        if self.model.normalize:  # as torch does it
             lengths = np.sqrt(np.einsum("nd,nd->n", vectors, vectors))
             vectors = vectors / np.maximum(lengths, np.float32(1e-12))[:, None]
         return RaggedRows(texts[1:] - np.arange(1, len(texts)), (np.ascontiguousarray(vectors),))

@@ -25,7 +25,7 @@ from pipeline.config import EncoderSettings, RerankSettings
 from pipeline.core import machine
 from pipeline.core.display import NO_BAR, Bar
 from pipeline.core.errors import InputError
-from pipeline.core.records import ROLES, Facts, Float32, JsonObject, Role
+from pipeline.core.records import Facts, Float32, JsonObject, Role
 from pipeline.encoders import batching
 from pipeline.encoders.agreement import (
     CHECKS,
@@ -155,10 +155,10 @@ class Opener(ModelSource, ABC):
 
     def comparison(self, store: Store) -> Facts:
         """How a prepared model compares with its library, or why not; empty if its library computes it."""
-        recipes = [
-            self.comparison_recipe(),
-            *([self.conversion.recipe(self.model)] if self.conversion else []),
-        ]
+        if not self.conversion and not self.library:
+            return {}
+        conversions = [self.conversion.recipe(self.model)] if self.conversion else []
+        recipes = [self.comparison_recipe(), *conversions]
         known = (store.for_models(recipe).find(recipe) for recipe in recipes)
         facts = [artifact.facts for artifact in known if artifact]
         return next((each for each in facts if each.keys() & {"reference", "not_compared"}), {})
@@ -233,23 +233,19 @@ class TextOpener(Opener, EmbeddingSource):
     def ingredients(self, role: Role) -> JsonObject:
         return {"model": self.model.recipe(role), **self.prepared_key()}
 
-    @override
-    def shared_key(self) -> JsonObject:
-        loaded = [self.ingredients(role) for role in ROLES]
-        return {"settings": self.settings.model_dump(mode="json"), "device": self.device, "model": loaded}
-
     def calibrated_on(self, corpus: CalibrationCorpus | None) -> TextOpener:
         """The same model, whose int8 form is calibrated on the passages of a collection."""
         return replace(self, model=replace(self.model, corpus=corpus))
 
 
+@dataclass(frozen=True)
 class Encoder:
-    """A loaded model, which turns texts into rows; `watch` compares some of them with the fp32 model's."""
+    """A loaded model, which turns texts into rows."""
 
-    def __init__(
-        self, settings: EncoderSettings, model: ResolvedModel, backend: Backend, watch: Watch | None
-    ) -> None:
-        self.settings, self.model, self.backend, self.watch = settings, model, backend, watch
+    settings: EncoderSettings
+    model: ResolvedModel
+    backend: Backend
+    watch: Watch | None  # compares some of the rows with the fp32 model's
 
     def encode(self, texts: list[str], role: Role, usage: Usage, bar: Bar) -> RowArrays:
         """The rows of some texts, as `encode_parts` gives them; what they cost is added to `usage`."""
@@ -339,8 +335,3 @@ class PairOpener(Opener, ScoreSource):
     @override
     def ingredients(self) -> JsonObject:
         return {"model": self.model.recipe(), **self.prepared_key()}
-
-    @override
-    def shared_key(self) -> JsonObject:
-        settings = self.settings.model_dump(mode="json")
-        return {"settings": settings, "device": self.device, "scorer": self.recipe()}

@@ -10,7 +10,7 @@ from pipeline.config import BACKENDS, RERANKERS, EncoderSettings, RerankSettings
 from pipeline.config.model import HttpSettings, PrecomputedSettings
 from pipeline.config.rerank import HttpRerankSettings
 from pipeline.config.settings import Kinds
-from pipeline.encoders.opener import PairOpener, TextOpener
+from pipeline.encoders.opener import Opener, PairOpener, TextOpener
 from pipeline.models.finding import find_model
 from pipeline.models.reranker import resolve_reranker
 from pipeline.models.resolution import FindModel, resolve_model
@@ -41,10 +41,27 @@ def resolve(settings: Any, find: FindModel = find_model, cache: Path | None = No
         find: Finds and hashes the model's files; a cached function does so once for several sections.
         cache: Where tokenizers are kept if the user's store cannot be written.
     """
-    if isinstance(settings, EncoderSettings):
-        return TextOpener(settings, resolve_model(settings, find, cache), *backend_of(settings))
-    if isinstance(settings, RerankSettings):
-        return PairOpener(settings, resolve_reranker(settings, find, cache), *backend_of(settings))
+    if isinstance(settings, EncoderSettings | RerankSettings):
+        model: Any
+        opener: type[Opener]
+        kinds: Kinds[Any]
+        if isinstance(settings, EncoderSettings):
+            model, opener = resolve_model(settings, find, cache), TextOpener
+            modules, kinds = TEXTS, BACKENDS
+        else:
+            model, opener = resolve_reranker(settings, find, cache), PairOpener
+            modules, kinds = PAIRS, RERANKERS
+        if name := modules.get(settings.backend):
+            module = importlib.import_module(name)
+            backend = (
+                module.load,
+                getattr(module, "CONVERSION", None),
+                getattr(module, "library_scores", None),
+            )
+        else:
+            added = kinds.opener(settings.backend)
+            backend = added if isinstance(added, tuple) else (added, None)
+        return opener(settings, model, *backend)
     if isinstance(settings, PrecomputedSettings):
         from pipeline.encoders.precomputed import KINDS
 
@@ -56,14 +73,3 @@ def resolve(settings: Any, find: FindModel = find_model, cache: Path | None = No
     if isinstance(settings, HttpRerankSettings):
         return RerankServer(settings)
     raise TypeError(f"{type(settings).__name__} names no model")
-
-
-def backend_of(settings: EncoderSettings | RerankSettings) -> tuple[Any, ...]:
-    """The `function`, the `conversion` and the `library` of a section's backend; see `Opener`."""
-    pairs = isinstance(settings, RerankSettings)
-    if name := (PAIRS if pairs else TEXTS).get(settings.backend):
-        module = importlib.import_module(name)
-        return module.load, getattr(module, "CONVERSION", None), getattr(module, "library_scores", None)
-    kinds: Kinds[Any] = RERANKERS if pairs else BACKENDS
-    added = kinds.opener(settings.backend)
-    return added if isinstance(added, tuple) else (added, None)

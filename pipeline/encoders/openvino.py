@@ -33,7 +33,7 @@ from pipeline.core.subprocesses import last_line, run_in_subprocess
 from pipeline.data.collection_files import open_texts
 from pipeline.encoders import agreement, conversion
 from pipeline.encoders.agreement import PROBES, Forward, Watch
-from pipeline.encoders.batching import TokenBatch, Usage, batches, tokenize
+from pipeline.encoders.batching import TokenBatch, Usage, Window, batches, tokenize
 from pipeline.encoders.opener import Conversion
 from pipeline.encoders.torch.loading import limit_last_layer_to_first_token, load_network
 from pipeline.models.card import max_positions
@@ -212,9 +212,10 @@ def _quantize(model: ResolvedModel, converted: Artifact, draft: Draft) -> JsonOb
     before, after = model.prompts["passages"]
     texts = [before + text + after for text in calibration_texts(open_texts(model.corpus.path))]
     most = model.max_lengths["passages"]
-    tokens = tokenize(tokenizer, texts, most)
+    tokens, _ = tokenize(tokenizer, texts, most)
+    windows = [Window(list(enumerate(tokens)), Usage(), True)]
     arrays: dict[str, Int64] = {}
-    for number, batch in enumerate(batches(OpenVINOBatches(model), [list(enumerate(tokens))], most, Usage())):
+    for number, batch in enumerate(batches(OpenVINOBatches(model), windows, most)):
         arrays |= {f"ids-{number}": batch.ids, f"mask-{number}": batch.mask}
     with draft.scratch() as aside:
         np.savez(aside / "batches.npz", allow_pickle=False, **arrays)

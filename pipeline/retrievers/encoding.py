@@ -62,7 +62,8 @@ class EncodingRetriever(Retriever[RowSettings], ABC):
     @override
     def check(self) -> None:
         opening.check(self.config.engine, self.source)
-        self.source.check()
+        if self.source.served:
+            self.source.check()
         chunks, model = self.config.data.chunks, self.source.model
         if chunks is None or model is None:
             return
@@ -84,7 +85,8 @@ class EncodingRetriever(Retriever[RowSettings], ABC):
 
     @override
     def check_collection(self, collection: Collection) -> None:
-        self.source.match(collection)
+        if self.source.stored:
+            self.source.match(collection)
 
     @override
     def encode_query(self, store: Store) -> QueryEncoder:

@@ -121,7 +121,8 @@ class RerankingRetriever(Retriever[ScorerSettings]):
     def check(self) -> None:
         super().check()
         opening.check(self.config.engine, self.source, "rerank")
-        self.source.check()
+        if self.source.served:
+            self.source.check()
 
     def _rerank(self, inputs: Inputs, draft: Draft, context: Context) -> Facts:
         collection, first = inputs[COLLECTION], inputs[self.first.ranking]

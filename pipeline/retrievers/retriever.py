@@ -103,9 +103,7 @@ class Identities:
         See `pipeline.encoders.choice`.
         """
         metric, resolve = config.index.metric, self.resolve
-        return config.with_models(
-            lambda section: choice.apply_similarity(choice.select_backend(section, resolve), metric, resolve)
-        )
+        return config.with_models(lambda section: choice.choose(section, metric, resolve))
 
 
 @dataclass(eq=False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Hashable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
@@ -15,7 +15,6 @@ from pipeline.encoders.base import ModelSource
 from pipeline.engines import opening
 from pipeline.engines.engine import Engine
 from pipeline.storage.artifacts import Artifact, Draft, Recipe
-from pipeline.storage.hashing import hash_json
 from pipeline.storage.store import Store
 
 Inputs = Mapping[str, Any]
@@ -30,11 +29,9 @@ class EngineFactory:
     config: EngineConfig | None  # the kind of engine; None where the server of `source` is asked
 
     @cached_property
-    def key(self) -> str:
-        """All that shapes the engine and the model of its workers."""
-        config = self.config.model_dump(mode="json") if self.config else None
-        loaded = self.source.shared_key() if self.source else None
-        return hash_json({"engine": config, "loaded": loaded or id(self.source)})
+    def key(self) -> Hashable:
+        """All that shapes the engine and the model of its workers: a session resolves equal sections once."""
+        return self.config and self.config.model_dump_json(), id(self.source)
 
     def __call__(self, store: Store) -> Engine:
         """Open the engine; what a backend converts is in `store`."""

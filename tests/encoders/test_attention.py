@@ -84,7 +84,7 @@ def alone(folder: Path, encoder: Encoder, texts: list[str], pooling: str) -> Any
     """float32 [texts, width]: each text's vector by transformers itself, without any padding."""
     network = transformers.AutoModel.from_pretrained(folder).eval()
     rows = []
-    for tokens in tokenize(encoder.backend.tokenizer, texts, 300):
+    for tokens in tokenize(encoder.backend.tokenizer, texts, 300)[0]:
         ids = torch.tensor(tokens[None], dtype=torch.int64)
         with torch.inference_mode():
             hidden = network(input_ids=ids, attention_mask=torch.ones_like(ids)).last_hidden_state[0]

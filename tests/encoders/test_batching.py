@@ -20,10 +20,11 @@ from pipeline import InputError
 from pipeline.encoders import (
     TokenBatch,
     Usage,
+    Window,
     batches,
     encode_parts,
+    text_windows,
     tokenize,
-    tokenized_windows,
 )
 from pipeline.encoders.torch import DeviceBatch, TorchBackend
 from pipeline.models import Files, ModelTokenizer, ResolvedModel, TokenizerSettings
@@ -111,14 +112,7 @@ def test_a_text_that_a_tokenizer_cannot_encode_is_no_traceback() -> None:
 
 def test_little_is_tokenized_before_anything_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
     resize(monkeypatch, tokenized_texts=2, tokenized_window=4)
-    texts = ["a " * n for n in range(1, 9)]
-    tokenizer = letters()
-    windows = tokenized_windows(
-        [len(text) for text in texts],
-        lambda rows: tokenize(tokenizer, [texts[row] for row in rows], 50),
-        Usage(),
-    )
-    assert [[row for row, _ in window] for window in windows] == [[7, 6], [5, 4, 3, 2], [1, 0]]
+    assert text_windows(range(1, 9)) == [[7, 6], [5, 4, 3, 2], [1, 0]]
 
 
 NO_CARD: Any = None
@@ -222,8 +216,8 @@ def test_narrow_batches_are_not_as_small_as_wide_ones() -> None:
 def test_others_may_compute_gradients_while_batches_are_under_way() -> None:
     backend = Tiny(10**6)
     backend.token_budget = 20
-    usage, windows = Usage(), [[(0, np.ones(15, np.int64)), (1, np.ones(14, np.int64))]]
-    for _ in backend.forward(batches(backend, windows, 20, usage)):
+    texts = [(0, np.ones(15, np.int32)), (1, np.ones(14, np.int32))]
+    for _ in backend.forward(batches(backend, [Window(texts, Usage(), True)], 20)):
         assert not torch.is_inference_mode_enabled()
 
 

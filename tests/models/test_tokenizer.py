@@ -108,7 +108,7 @@ def test_an_encoder_and_counts_of_tokens_have_one_tokenizer(case: str, edited: E
     by_transformers = AutoTokenizer.from_pretrained(folder)(TEXTS, truncation=True, max_length=512)[
         "input_ids"
     ]
-    assert [ids.tolist() for ids in tokenize(tokenizer, TEXTS, 512)] == by_transformers
+    assert [ids.tolist() for ids in tokenize(tokenizer, TEXTS, 512)[0]] == by_transformers
     whole = AutoTokenizer.from_pretrained(folder)(TEXTS)["input_ids"]
     assert token_counter(opener.model.tokenizer)(TEXTS) == [len(ids) for ids in whole]
 

@@ -214,10 +214,11 @@ class EmbeddingServer(Server, EmbeddingSource):
 
     @override
     def ingredients(self, role: Role) -> JsonObject:
-        return {"model": self.recipe(role)}
+        return {"model": self.probe_recipe(role)}
 
-    def recipe(self, role: Role) -> JsonObject:
-        """What shapes the rows of a role."""
+    @override
+    def probe_recipe(self, role: Role = "passages") -> JsonObject:
+        """What shapes the rows of a role, in artifact keys."""
         return {
             "served": SCHEMA,
             **self.address(),
@@ -233,10 +234,6 @@ class EmbeddingServer(Server, EmbeddingSource):
     @override
     def connect(self) -> EmbeddingClient:
         return EmbeddingClient(self)
-
-    @override
-    def probe_recipe(self) -> JsonObject:
-        return self.recipe("passages")
 
     @override
     def inputs(self, pairs: Iterable[tuple[str, str]]) -> list[Input]:
@@ -281,11 +278,11 @@ class EmbeddingClient(ModelClient):
     """A connection to a server, which turns texts into vectors as `pipeline.encoders.Encoder` does."""
 
     path = "/embeddings"
+    server: EmbeddingServer
     settings: HttpSettings
 
     def __init__(self, server: EmbeddingServer) -> None:
-        super().__init__(server.settings, server.section)
-        self.server = server
+        super().__init__(server)
         self.dimension = server.settings.dimensions
         if not self.dimension and server.confirmed:
             self.dimension = server.confirmed[0].shape[1]
@@ -360,11 +357,8 @@ class RerankClient(ModelClient):
     """A connection to a server, which scores pairs as `pipeline.encoders.opener.Scorer` does."""
 
     path = "/rerank"
+    server: RerankServer
     settings: HttpRerankSettings
-
-    def __init__(self, server: RerankServer) -> None:
-        super().__init__(server.settings, server.section)
-        self.server = server
 
     @override
     def body(self, inputs: Sequence[Input]) -> JsonObject:

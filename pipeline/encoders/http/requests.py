@@ -7,12 +7,10 @@ import binascii
 import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
-from pipeline.config.model import HttpSettings
-from pipeline.config.rerank import HttpRerankSettings
 from pipeline.core.display import Bar, counted
 from pipeline.core.errors import InputError
 from pipeline.core.records import BoolArray, Facts, Float32, JsonObject
@@ -28,8 +26,9 @@ class ModelClient(ABC):
 
     path: ClassVar[str]  # after the server's address
 
-    def __init__(self, settings: HttpSettings | HttpRerankSettings, section: str) -> None:
-        self.settings, self.client = settings, Client(settings, section)
+    def __init__(self, server: Any) -> None:
+        self.server, self.settings = server, server.settings
+        self.client = Client(server.settings, server.section)
 
     def close(self) -> None:
         """Cancel what is under way."""

@@ -28,6 +28,7 @@ from pipeline.encoders.opener import Conversion
 from pipeline.encoders.openvino import (
     FILES,
     TOKENIZER,
+    OpenVINOBatches,
     OpenVINORunner,
     convert_network,
     convert_once,
@@ -121,7 +122,7 @@ def convert(model: ResolvedReranker, target: Path) -> None:
         raise ValueError(f"it gives {network.config.num_labels} values for a pair")
     template = template_of(fast, known)
     ids, second, _ = PairTokenizer(fast, template, LONGEST).tokenize(PAIRS[:-1])
-    rows, mask = padded(ids, max(map(len, ids)), network.config.pad_token_id or 0)
+    rows, mask = padded(OpenVINOBatches(model), ids, max(map(len, ids)))
     example = inputs_of(TokenBatch(np.arange(len(ids)), rows, mask, np.array(second)), template)
     target.with_name(INPUTS).write_text(json.dumps([*example]), encoding="utf-8")
     converted = _traced(network, example)

@@ -15,7 +15,7 @@ import numpy as np
 from typing_extensions import override
 
 from pipeline.config.rerank import FlagAutoRerankSettings, FlagRerankSettings
-from pipeline.core.records import Float32, Int64, TextPair
+from pipeline.core.records import Float32, TextPair
 from pipeline.encoders.batching import TokenBatch
 from pipeline.encoders.pairs.cross_encoders import Classifier, TorchPairs
 from pipeline.encoders.pairs.scorer import (
@@ -112,7 +112,10 @@ class _Decoder(TorchPairs):
 
     @override
     def compute(self, batch: TokenBatch) -> torch.Tensor:
-        ids, mask = _padded_left(batch)
+        # padded on the left, so that the last token of all texts is in the last column
+        width = batch.ids.shape[1]
+        columns = (np.arange(width) - (width - batch.mask.sum(axis=1))[:, None]) % width
+        ids, mask = (np.take_along_axis(array, columns, axis=1) for array in (batch.ids, batch.mask))
         positions = np.maximum(np.cumsum(mask, axis=1) - 1, 0)
         inputs = {"input_ids": ids, "attention_mask": mask, "position_ids": positions}
         only_last = "logits_to_keep" in inspect.signature(self.network.forward).parameters
@@ -133,10 +136,3 @@ def _template(tokenizer: PreTrainedTokenizerBase, question: str) -> Template:
     begins = begin is not None and begin != tokenizer.pad_token_id
     separator = ids("\n")
     return Template((begin,) if begins else (), separator, separator + ids(question))
-
-
-def _padded_left(batch: TokenBatch) -> tuple[Int64, Int64]:
-    """Ids and mask with padding on the left, so that the last token of all texts is in the last column."""
-    shift = batch.ids.shape[1] - batch.mask.sum(axis=1)
-    columns = (np.arange(batch.ids.shape[1]) - shift[:, None]) % batch.ids.shape[1]
-    return np.take_along_axis(batch.ids, columns, axis=1), np.take_along_axis(batch.mask, columns, axis=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -13,7 +14,7 @@ from pipeline.core.display import Bar
 from pipeline.core.errors import InputError
 from pipeline.core.records import Float32, Int32, Int64, TextPair
 from pipeline.encoders import batching
-from pipeline.encoders.batching import BatchShape, TokenBatch, Usage
+from pipeline.encoders.batching import BatchShape, TokenBatch, Usage, Window
 from pipeline.models.files import damaged
 from pipeline.models.reranker import ResolvedReranker
 
@@ -121,8 +122,7 @@ class PairTokenizer:
         """The token ids of the texts of one side, each different text tokenized once."""
         different = list(dict.fromkeys(texts))
         prompted = [self.instructions[side] + text for text in different]
-        encodings = batching.encodings(self.tokenizer, prompted, special=False)
-        ids = [np.array(encoding.ids, np.int32) for encoding in encodings]
+        ids, _ = batching.tokenize(self.tokenizer, prompted, None, special=False)
         ids_of = dict(zip(different, ids, strict=True))
         return [ids_of[text] for text in texts]
 
@@ -162,14 +162,18 @@ class BatchedScorer:
         usage.counts, usage.left_out = (np.zeros(len(pairs), np.int32) for _ in range(2))
         counts, left_out = usage.counts, usage.left_out
 
-        def tokenize_rows(rows: list[int]) -> list[Int32]:
-            ids, second[rows], left_out[rows] = tokenizer.tokenize([pairs[row] for row in rows])
-            counts[rows] = left_out[rows] + np.array([len(tokens) for tokens in ids], np.int32)
-            return ids
+        def tokenized() -> Iterator[Window]:
+            windows = batching.text_windows([len(query) + len(passage) for query, passage in pairs])
+            for rows in windows:
+                started = time.perf_counter()
+                ids, second[rows], left_out[rows] = tokenizer.tokenize([pairs[row] for row in rows])
+                usage.tokenize_seconds += time.perf_counter() - started
+                counts[rows] = left_out[rows] + np.array([len(tokens) for tokens in ids], np.int32)
+                yield Window(list(zip(rows, ids, strict=True)), usage, rows is windows[-1])
 
-        characters = [len(query) + len(passage) for query, passage in pairs]
-        windows = batching.ahead(batching.tokenized_windows(characters, tokenize_rows, usage), 1)
-        cut = batching.batches(self.backend, windows, tokenizer.longest, usage, self.batch_size)
+        usage.texts += len(pairs)
+        windows = batching.ahead(tokenized(), 1)
+        cut = batching.batches(self.backend, windows, tokenizer.longest, self.batch_size)
         batches = (replace(batch, second=second[batch.rows]) for batch in cut)
         for rows, part in self.backend.forward(batches):
             scores[rows] = part.reshape(len(rows))

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from pipeline.core.errors import InputError
-from pipeline.models.files import ADAPTER, ADAPTER_FOLDER
+from pipeline.models.files import ADAPTER_FOLDER
 from pipeline.models.model import ResolvedBase
 
 if TYPE_CHECKING:
@@ -19,19 +19,17 @@ MISMATCH = re.compile(r"size mismatch for (\S+?):?\s.*?\[([\d, ]*)\].*?\[([\d, ]
 
 
 def merge_adapter(network: PreTrainedModel, model: ResolvedBase) -> PreTrainedModel:
-    """A loaded network with the adapter of its model merged into it; as it is where there is none.
+    """A loaded network with the adapter of its model merged into it.
 
     Raises:
         InputError: The adapter cannot be merged, or does not fit the network: it has another rank, layers
             that the network lacks, or other tokens. transformers would drop such weights, and give the base
             model's vectors.
     """
-    folder = model.files.folder() / ADAPTER_FOLDER
-    if not (folder / ADAPTER).is_file():
-        return network
     from peft import PeftConfig, PeftModel
     from peft.utils.save_and_load import load_peft_weights, set_peft_model_state_dict
 
+    folder = model.files.folder() / ADAPTER_FOLDER
     config = PeftConfig.from_pretrained(str(folder))
     if config.is_prompt_learning:
         raise InputError(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import collections
 import copy
+import itertools
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
@@ -23,7 +24,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.records import Float32, Int32, Int64, RaggedRows, Role
 from pipeline.encoders.agreement import SHORT, Probes, sample_tokens
 from pipeline.encoders.batching import RowArrays, TokenBatch
-from pipeline.encoders.torch.checks import Figures, observe_networks, tokens_embedded
+from pipeline.encoders.torch.checks import Figures, is_of_transformers, observe_networks, tokens_embedded
 from pipeline.encoders.torch.devices import fitting, free_memory, is_out_of_memory, open_device
 from pipeline.encoders.torch.masks import MaskReduction
 from pipeline.models.model import ResolvedBase, ResolvedModel
@@ -63,7 +64,7 @@ class TorchRunner(ABC, Generic[Computed]):
         self.figures: Figures = {}
         self.token_budget = GPU_TOKENS if on_gpu else CPU_TOKENS
         self.failed: dict[int, int] = {}  # widths of batches that did not fit: half of their tokens
-        self.masks = MaskReduction(self.padded_right)
+        self.masks = MaskReduction()
         self.width_multiple = GPU_WIDTHS if on_gpu else 1
         self.computes_padding = True
 
@@ -80,7 +81,10 @@ class TorchRunner(ABC, Generic[Computed]):
                 parameter.data = parameter.data.to(self.dtype)
         network.eval()
         self.figures, self.reads_padding = observe_networks(self.model, network)
-        self.masks.attach(network)
+        for module in network.modules():
+            # a model's own Python files may need a mask
+            if is_of_transformers(module) and getattr(module, "base_model", None) is module:
+                self.masks.attach(module, self.padded_right)
         return network
 
     @abstractmethod
@@ -94,15 +98,13 @@ class TorchRunner(ABC, Generic[Computed]):
     def forward(self, batches: Iterator[TokenBatch]) -> Iterator[tuple[Int64, Computed]]:
         """For each batch its `rows` and what is made of them, in their order."""
         under_way = collections.deque[_Sent]()
-        for batch in batches:
-            under_way.extend(self._send(batch))
-            while len(under_way) > LAG:
-                yield self._fetch(under_way.popleft())
-        while under_way:
-            yield self._fetch(under_way.popleft())
-
-    def _fetch(self, sent: _Sent) -> tuple[Int64, Computed]:
-        return sent.rows, self.finish(len(sent.rows), sent.fetch())
+        for batch in itertools.chain(batches, [None]):
+            under_way.extend(self._send(batch) if batch else ())
+            while len(under_way) > (LAG if batch else 0):
+                rows, computed, copied = under_way.popleft()
+                if copied:
+                    copied.synchronize()
+                yield rows, self.finish(len(rows), computed.cpu().numpy())
 
     def budget_at(self, width: int) -> int:
         """The largest number of tokens of a batch of a width.
@@ -117,19 +119,24 @@ class TorchRunner(ABC, Generic[Computed]):
         ]
         return max(min([self.token_budget, *halves]), 1)
 
-    def _computed(self, batch: TokenBatch) -> torch.Tensor:
-        import torch
-
-        self.masks.padded = not batch.mask.all()
-        with torch.inference_mode():
-            return self.compute(batch).float()
-
     def _send(self, batch: TokenBatch) -> list[_Sent]:
         """Start a batch on the device; in parts if its memory is too small."""
+        import torch
+
         texts, width = batch.ids.shape
         if texts == 1 or batch.ids.size <= self.budget_at(width):  # else it was cut before another one failed
+            self.masks.padded = not batch.mask.all()
             try:
-                return [_Sent(batch.rows, self._computed(batch))]
+                with torch.inference_mode():
+                    computed = self.compute(batch).float()
+                if not computed.is_cuda:
+                    return [_Sent(batch.rows, computed, None)]
+                # the copy runs beside the next batches; `forward` waits for its event
+                host = torch.empty(computed.shape, dtype=computed.dtype, pin_memory=True)
+                host.copy_(computed, non_blocking=True)
+                copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
+                copied.record(torch.cuda.current_stream(computed.device))
+                return [_Sent(batch.rows, host, copied)]
             except RuntimeError as error:
                 if not is_out_of_memory(error):
                     raise
@@ -156,6 +163,14 @@ class TorchRunner(ABC, Generic[Computed]):
         if self.device.type != "cuda":
             return tensor.to(self.device)
         return tensor.pin_memory().to(self.device, non_blocking=True)
+
+
+class _Sent(NamedTuple):
+    """What is computed of a batch, which a GPU may still be doing."""
+
+    rows: Int64  # [b]
+    computed: torch.Tensor  # float32
+    copied: torch.cuda.Event | None  # when a GPU has copied it to this machine's memory
 
 
 class DeviceBatch(NamedTuple):
@@ -253,25 +268,3 @@ def unpacked_tokens(tokens: Float32) -> RaggedRows:
     """The token vectors of each text that are kept, of what `packed_tokens` returns."""
     is_token = tokens[..., -1] > 0
     return RaggedRows(np.cumsum(is_token.sum(axis=1)), (tokens[is_token][:, :-1],))
-
-
-class _Sent:
-    """A batch's rows int64 [b] and a float32 array, which a GPU may still be computing."""
-
-    def __init__(self, rows: Int64, computed: torch.Tensor) -> None:
-        import torch
-
-        self.rows, self.host = rows, computed
-        self.copied: torch.cuda.Event | None = None
-        if computed.is_cuda:
-            # the copy runs beside the next batches; `fetch` waits for its event
-            self.host = torch.empty(computed.shape, dtype=computed.dtype, pin_memory=True)
-            self.host.copy_(computed, non_blocking=True)
-            self.copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
-            self.copied.record(torch.cuda.current_stream(computed.device))
-
-    def fetch(self) -> Float32:
-        """The array, after waiting for its copy."""
-        if self.copied is not None:
-            self.copied.synchronize()
-        return self.host.cpu().numpy()

@@ -29,7 +29,6 @@ Report = Mapping[str, Iterable[str]]
 """Names of weights, by what transformers says of them: `missing_keys`, `unexpected_keys`."""
 Figures = dict[str, str]
 """What each check has found, by its name, for people."""
-OWN_CODE = "the model's own code"
 
 
 def check_loaded(model: ResolvedBase, network: PreTrainedModel, report: Report) -> None:
@@ -39,33 +38,24 @@ def check_loaded(model: ResolvedBase, network: PreTrainedModel, report: Report) 
         InputError: Files lack weights, or have others than the network takes; or the class that they name did
             not run.
     """
+    import transformers
+
+    kind, own = type(network).__name__, not is_of_transformers(network)
+    declared = next(iter(model.card.architectures), kind)
+    # a `model_type` that transformers knows is enough for it to run a network of its own
+    if not own and model.card.own_code and not hasattr(transformers, declared):
+        raise untrusted_code(model.name, f": it is a {declared}, and transformers would run its own {kind}")
     network.figures = {
-        "code": check_class(model, network),
+        "code": f"{kind}, the model's own code" if own else f"{kind} of transformers",
         "weights that its files lack": check_lacking(model, network, report),
         "weights that are not used": check_dropped(model, network, report),
-        "buffers that are in no file": check_buffers(model, network),
+        "buffers that are in no file": check_own_buffers(model, network) if own else "made by transformers",
     }
 
 
 def is_of_transformers(network: torch.nn.Module) -> bool:
     """Whether a network's class is transformers' own, and no subclass of it."""
     return type(network).__module__.startswith("transformers.models.")
-
-
-def check_class(model: ResolvedBase, network: PreTrainedModel) -> str:
-    """Refuse a model whose Python files may not run if transformers has no class of the name it declares.
-
-    A `model_type` that transformers knows is enough for it to run a network of its own.
-    """
-    import transformers
-
-    kind = type(network).__name__
-    if not is_of_transformers(network):
-        return f"{kind}, {OWN_CODE}"
-    declared = next(iter(model.card.architectures), kind)
-    if model.card.own_code and not hasattr(transformers, declared):
-        raise untrusted_code(model.name, f": it is a {declared}, and transformers would run its own {kind}")
-    return f"{kind} of transformers"
 
 
 def check_lacking(model: ResolvedBase, network: PreTrainedModel, report: Report) -> str:
@@ -127,15 +117,13 @@ def check_dropped(model: ResolvedBase, network: PreTrainedModel, report: Report)
     return f"{counted(len(unused), 'weight')}, such as {unused[0]}" if unused else "none"
 
 
-def check_buffers(model: ResolvedBase, network: PreTrainedModel) -> str:
+def check_own_buffers(model: ResolvedBase, network: PreTrainedModel) -> str:
     """Give a network of the model's own code the buffers that its class makes on a CPU; count those.
 
     Transformers builds a network without memory, and then only its own classes fill such buffers again.
     """
     import torch
 
-    if is_of_transformers(network):
-        return "made by transformers"
     loaded = dict(_unsaved_buffers(network))
     if not loaded:
         return "none"
@@ -201,8 +189,63 @@ def observe(model: ResolvedBase, network: PreTrainedModel) -> NetworkBehaviour:
     """Run a network on texts of a few made-up tokens, and compare what it does with what is declared.
 
     Raises:
-        InputError: It cannot be run; it uses weights that its files lack; or tokens see others than the files
-            say.
+        InputError: It cannot be run; it uses a pooler's weights that its files lack, see `check_lacking`; or
+            tokens see others than the files say.
+    """
+    import torch
+
+    alone, beside, both = _outputs(model, network)
+    lacking = {
+        name: weight
+        for name, weight in network.named_parameters()
+        if "pooler." in f".{name}" and weight.isnan().all()
+    }
+    if lacking and any(output.isnan().any() for output in alone):
+        raise _lacking(model.name, sorted(lacking), {"unexpected_keys": ()})
+    with torch.no_grad():
+        for weight in lacking.values():
+            weight.zero_()
+    config, family = model.card.config, family_of(model.name)
+    declared_both = (
+        config.get("is_causal") is False
+        or config.get("use_bidirectional_attention") in (True, "all")
+        or (family is not None and family.bidirectional)
+    )
+    declared = found = ""
+    if both is False and declared_both:
+        declared, found = "in both directions", "those before it alone"
+    elif both and config.get("is_causal") is True:
+        declared, found = "as causal", "those after it, too"
+    if declared:
+        raise InputError(
+            f"model '{model.name}' declares attention {declared}, and with the installed transformers a "
+            f"token sees {found}",
+            allowed="a network that obeys is_causal and use_bidirectional_attention of its config.json",
+            fix="set is_causal in its config.json, which transformers obeys for most decoders, or use its "
+            "Python files by trust_remote_code",
+        )
+    direction = {
+        None: "not observed, as it gives no state for each token",
+        True: "a token sees those before and after it",
+        False: "a token sees those before it",
+    }[both]
+    difference = max(
+        float((padded[:, : whole.shape[1]] - whole).abs().max() / whole.abs().max())
+        for whole, padded in zip(alone, beside, strict=True)
+    )
+    dtype = str(next(network.parameters()).dtype).removeprefix("torch.")
+    reads_padding = difference > ROUNDING.get(dtype, 0.1)
+    padding = f"changes a text's numbers by {difference:.1g} of the largest"
+    figures = {**getattr(network, "figures", {}), "attention": direction, "padding": padding}
+    return NetworkBehaviour(figures, reads_padding)
+
+
+def _outputs(
+    model: ResolvedBase, network: PreTrainedModel
+) -> tuple[list[torch.Tensor], list[torch.Tensor], bool | None]:
+    """What the body and the network give for a text alone and for it beside a longer one.
+
+    And whether the first token's state depends on the last word; None if there is no state for each token.
     """
     import torch
 
@@ -214,13 +257,11 @@ def observe(model: ResolvedBase, network: PreTrainedModel) -> NetworkBehaviour:
     embedded = tokens_embedded(network) or 64
     special = {first, last, model.pad_id}
     words = list(itertools.islice((n for n in itertools.cycle(range(embedded)) if n not in special), 5, 99))
-
-    def text(*numbers: int) -> list[int]:
+    texts = []
+    for numbers in (words[:SHORT], [*words[: SHORT - 1], words[SHORT]], words[:LONG]):
         ids = [n for n in (first, *numbers, last) if n is not None and 0 <= n < embedded]
-        return ids[:-1] if ids[-1] == model.pad_id else ids
-
-    short, other = text(*words[:SHORT]), text(*words[: SHORT - 1], words[SHORT])
-    long = text(*words[:LONG])
+        texts.append(ids[:-1] if ids[-1] == model.pad_id else ids)
+    short, other, long = texts
 
     def computed(part: Any, *texts: list[int]) -> torch.Tensor:
         width = max(map(len, texts))
@@ -230,12 +271,12 @@ def observe(model: ResolvedBase, network: PreTrainedModel) -> NetworkBehaviour:
         output = part(input_ids=rows.to(network.device), attention_mask=mask.to(network.device))
         return (output if isinstance(output, torch.Tensor) else output[0]).detach().float()
 
-    body = network.base_model
+    parts = list(dict.fromkeys((network.base_model, network)))
     try:
         with torch.no_grad():
-            alone = [computed(part, short) for part in dict.fromkeys((body, network))]
-            beside = [computed(part, short, long)[:1] for part in dict.fromkeys((body, network))]
-            changed = computed(body, other)
+            alone = [computed(part, short) for part in parts]
+            beside = [computed(part, short, long)[:1] for part in parts]
+            changed = computed(parts[0], other)
     except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
         if is_out_of_memory(error) or "CUDA" in str(error):
             raise
@@ -244,21 +285,9 @@ def observe(model: ResolvedBase, network: PreTrainedModel) -> NetworkBehaviour:
             allowed="a network that takes token ids and their mask",
             fix="choose another model",
         ) from error
-    _check_pooler(model, network, alone)
-    difference = max(
-        float((padded[:, : whole.shape[1]] - whole).abs().max() / whole.abs().max())
-        for whole, padded in zip(alone, beside, strict=True)
-    )
-    direction = "not observed, as it gives no state for each token"
-    if alone[0].shape[:2] == (1, len(short)):
-        both = float((alone[0][0, 0] - changed[0, 0]).abs().max()) > 0
-        direction = "a token sees those before and after it" if both else "a token sees those before it"
-        _check_direction(model, both)
-    dtype = str(next(network.parameters()).dtype).removeprefix("torch.")
-    reads_padding = difference > ROUNDING.get(dtype, 0.1)
-    padding = f"changes a text's numbers by {difference:.1g} of the largest"
-    figures = {**getattr(network, "figures", {}), "attention": direction, "padding": padding}
-    return NetworkBehaviour(figures, reads_padding)
+    if alone[0].shape[:2] != (1, len(short)):
+        return alone, beside, None
+    return alone, beside, float((alone[0][0, 0] - changed[0, 0]).abs().max()) > 0
 
 
 def observe_networks(model: ResolvedBase, module: torch.nn.Module) -> NetworkBehaviour:
@@ -284,39 +313,3 @@ def tokens_embedded(network: torch.nn.Module) -> int | None:
         if type(module).__name__ == "EmbeddingBag":
             return int(module.num_embeddings)
     return None
-
-
-def _check_pooler(model: ResolvedBase, network: PreTrainedModel, outputs: Iterable[torch.Tensor]) -> None:
-    """Refuse a network whose output is made of a pooler's missing weights; see `check_lacking`."""
-    import torch
-
-    lacking = {
-        name: weight
-        for name, weight in network.named_parameters()
-        if "pooler." in f".{name}" and weight.isnan().all()
-    }
-    if lacking and any(output.isnan().any() for output in outputs):
-        raise _lacking(model.name, sorted(lacking), {"unexpected_keys": ()})
-    with torch.no_grad():
-        for weight in lacking.values():
-            weight.zero_()
-
-
-def _check_direction(model: ResolvedBase, both: bool) -> None:
-    """Refuse a network in which a token sees other tokens than the model's files declare."""
-    config, family = model.card.config, family_of(model.name)
-    causal = config.get("is_causal")
-    declared_both = causal is False or config.get("use_bidirectional_attention") in (True, "all")
-    if (declared_both or (family and family.bidirectional)) and not both:
-        declared, found = "in both directions", "those before it alone"
-    elif causal is True and both:
-        declared, found = "as causal", "those after it, too"
-    else:
-        return
-    raise InputError(
-        f"model '{model.name}' declares attention {declared}, and with the installed transformers a token "
-        f"sees {found}",
-        allowed="a network that obeys is_causal and use_bidirectional_attention of its config.json",
-        fix="set is_causal in its config.json, which transformers obeys for most decoders, or use its Python "
-        "files by trust_remote_code",
-    )

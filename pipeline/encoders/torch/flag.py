@@ -69,7 +69,10 @@ class _Network(TorchBackend):
 
     def unpad(self) -> None:
         """Compute batches without padding from now on."""
-        varlen.unpad(self.network)
+        from transformers import AttentionInterface
+
+        AttentionInterface.register(varlen.NAME, varlen.attend)
+        self.network.set_attn_implementation(varlen.NAME)
         self.unpadded, self.width_multiple, self.computes_padding = True, 1, False
 
 

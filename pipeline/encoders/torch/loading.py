@@ -26,7 +26,7 @@ from pipeline.encoders.torch.adapters import merge_adapter
 from pipeline.encoders.torch.checks import check_loaded, is_of_transformers, observe, tokens_embedded
 from pipeline.encoders.torch.devices import is_out_of_memory
 from pipeline.encoders.torch.varlen import attend_texts
-from pipeline.models.files import TOKEN_HEAD, WORD_HEAD, damaged, untrusted_code
+from pipeline.models.files import ADAPTER, ADAPTER_FOLDER, TOKEN_HEAD, WORD_HEAD, damaged, untrusted_code
 from pipeline.models.model import ResolvedBase, ResolvedModel
 from pipeline.storage.whole_files import write_json
 
@@ -62,7 +62,8 @@ def loading(model: ResolvedBase, *quiet: str) -> Iterator[None]:
             asked = settings.pop("output_loading_info", False)
             network, report = original.__func__(cls, *arguments, output_loading_info=True, **settings)
             check_loaded(model, network, report)
-            network = merge_adapter(network, model)
+            if (model.files.folder() / ADAPTER_FOLDER / ADAPTER).is_file():
+                network = merge_adapter(network, model)
             return (network, report) if asked else network
 
         PreTrainedModel.from_pretrained = classmethod(from_pretrained)
@@ -152,13 +153,22 @@ def limit_last_layer_to_first_token(network: PreTrainedModel) -> None:
 
     Of texts in one row, as `varlen` gives them, it is [1, b, width].
 
-    It is a torch model as transformers loads it, with or without a head. It stays as it is if
-    `is_standard_bert` is false, or if its head is not transformers' own, which may read other tokens.
+    It is a torch model as transformers loads it, with or without a head. It stays as it is unless it is one
+    of `ARCHITECTURES`, bidirectional, with absolute positions and a 4-d mask; or if its head is not
+    transformers' own, which may read other tokens.
     """
     import torch
 
-    body = network.base_model
-    if not is_of_transformers(network) or not is_standard_bert(body):
+    body, config = network.base_model, network.base_model.config
+    prefix = _class_of(body).removesuffix("Model")
+    if (
+        not is_of_transformers(network)
+        or prefix not in ARCHITECTURES
+        or {_class_of(layer) for layer in body.encoder.layer} != {prefix + "Layer"}
+        or config.is_decoder
+        or getattr(config, "position_embedding_type", "absolute") != "absolute"
+        or config._attn_implementation not in {"sdpa", "eager"}
+    ):
         return
     layers = body.encoder.layer
 
@@ -191,19 +201,6 @@ def limit_last_layer_to_first_token(network: PreTrainedModel) -> None:
             return state
 
     layers[-1] = FirstToken(layers[-1])
-
-
-def is_standard_bert(body: PreTrainedModel) -> bool:
-    """Whether a model is one of `ARCHITECTURES`: bidirectional, with absolute positions and a 4-d mask."""
-    config = body.config
-    prefix = _class_of(body).removesuffix("Model")
-    return (
-        prefix in ARCHITECTURES
-        and {_class_of(layer) for layer in body.encoder.layer} == {prefix + "Layer"}
-        and not config.is_decoder
-        and getattr(config, "position_embedding_type", "absolute") == "absolute"
-        and config._attn_implementation in {"sdpa", "eager"}
-    )
 
 
 def _class_of(module: torch.nn.Module) -> str:

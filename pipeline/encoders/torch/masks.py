@@ -11,8 +11,6 @@ import functools
 import threading
 from typing import TYPE_CHECKING, Any
 
-from pipeline.encoders.torch.checks import is_of_transformers
-
 if TYPE_CHECKING:
     import torch
 
@@ -47,26 +45,15 @@ def is_causal(network: torch.nn.Module) -> bool:
 
 
 class MaskReduction(threading.local):  # one query may be encoded beside another
-    """Replaces the mask of a network's calls; a backend sets `padded` for each batch.
+    """Replaces the mask of a network's calls; a backend sets `padded` for each batch."""
 
-    Attributes:
-        padded: Whether any text of the current batch is padded.
-    """
+    padded = True  # whether any text of the current batch is padded
 
-    def __init__(self, padded_right: bool) -> None:
-        self.padded, self.padded_right = True, padded_right
-
-    def attach(self, network: torch.nn.Module) -> None:
-        """Let calls of the networks of transformers in a module pass through this object."""
-        for module in network.modules():
-            # a model's own Python files may need a mask
-            if is_of_transformers(module) and getattr(module, "base_model", None) is module:
-                self._attach(module)
-
-    def _attach(self, body: Any) -> None:
+    def attach(self, body: Any, padded_right: bool) -> None:
+        """Let calls of a network of transformers pass through this object."""
         by_keys = named(body, BY_KEYS) and body.config._attn_implementation == "sdpa"
         by_keys = by_keys and not getattr(body.config, "is_decoder", False)
-        no_mask = self.padded_right and is_causal(body)
+        no_mask = padded_right and is_causal(body)
 
         forward = body.forward
 

@@ -49,10 +49,17 @@ class SentenceTransformersBackend(TorchBackend):
 
     def __init__(self, model: ResolvedModel) -> None:
         from sentence_transformers import SentenceTransformer
+        from sentence_transformers.sentence_transformer.modules import Normalize, Pooling
 
         super().__init__(model)
         self.network = self.place(_load(SentenceTransformer, model, self.dtype))
-        _prepare_for_vectors(self.network, model.pooling)
+        mode = {"cls": "cls", "mean": "mean", "last_token": "lasttoken"}.get(model.pooling)
+        for module in self.network:
+            if isinstance(module, Pooling) and mode:
+                module.pooling_mode = mode
+        self.network.truncate_dim = None  # stored vectors are cut and normalized
+        if isinstance(self.network[-1], Normalize):
+            del self.network[-1]
         first = self.network[0]
         self.is_static = not hasattr(first, "auto_model")
         self.tokenizer = model.tokenizer.of_library(first.tokenizer)
@@ -86,19 +93,6 @@ def _load(encoder: type[Encoder], model: ResolvedModel, dtype: torch.dtype) -> E
             trust_remote_code=model.trust_remote_code,
             model_kwargs={"dtype": dtype},
         )
-
-
-def _prepare_for_vectors(network: SentenceTransformer, pooling: str) -> None:
-    """Set the pooling, and leave out what is done to stored vectors: normalization and truncation."""
-    from sentence_transformers.sentence_transformer.modules import Normalize, Pooling
-
-    network.truncate_dim = None
-    mode = {"cls": "cls", "mean": "mean", "last_token": "lasttoken"}.get(pooling)
-    for module in network:
-        if isinstance(module, Pooling) and mode:
-            module.pooling_mode = mode
-    if isinstance(network[-1], Normalize):
-        del network[-1]
 
 
 LOGITS = {"cpu": 1 << 21, "cuda": 1 << 28, "mps": 1 << 21}

@@ -12,6 +12,8 @@ import inspect
 import math
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from pipeline.encoders.torch.devices import HALF_CAPABILITY
 from pipeline.encoders.torch.masks import is_causal, named
 
@@ -104,21 +106,17 @@ def runs_without_padding(runner: Any) -> bool:
     return encoder or is_causal(network)
 
 
-def unpad(network: Any) -> None:
-    """Let a network compute texts in one row; its calls need the arguments that `hidden_states` gives."""
-    from transformers import AttentionInterface
-
-    AttentionInterface.register(NAME, attend)
-    network.set_attn_implementation(NAME)
-
-
 def hidden_states(network: Any, batch: TokenBatch, runner: TorchRunner[Any]) -> torch.Tensor:
     """The last hidden states of a batch, computed without padding, at the places where padding has them.
 
     Returns:
         [b, tokens, width], zeros at padding; [b, 1, width] where the last layer computes first tokens alone.
     """
-    ids, positions, ends, places = batch.in_one_row()
+    mask = batch.mask.astype(bool)
+    mask[:, 0] = True  # a text without tokens keeps its first padding
+    places = np.flatnonzero(mask)
+    ids, positions = batch.ids.flat[places][None], (places % batch.ids.shape[1])[None]
+    ends = np.concatenate([[0], np.cumsum(mask.sum(axis=1))]).astype(np.int32)  # [b + 1]
     if named(network, AFTER_PADDING):
         positions = positions + int(network.config.pad_token_id) + 1
     places_of_texts = runner.on_device(ends)
