@@ -2,6 +2,7 @@
 
 import json
 import logging
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -159,8 +160,8 @@ def test_what_a_model_uses_is_logged_written_and_shown(
     (model,) = read_result(result).only_collection().manifest.models
     assert model.settings["pooling"] == SettingRecord(value="cls", source="model")
     page = render_page(compare([result]))
-    assert "<dt>pooling</dt><dd>cls (model)</dd>" in page
-    assert "<dt>passage instruction</dt><dd>none (family)</dd>" in page
+    assert re.search("pooling</span></th>.*<code>cls [(]model[)]</code>", page)
+    assert re.search("passage instruction</span></th>.*<code>none [(]family[)]</code>", page)
 
     moved = folder.rename(workplace / "unheard-of")
     shutil.rmtree(moved / "1_Pooling")
