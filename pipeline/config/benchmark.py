@@ -26,6 +26,7 @@ from pipeline.config.stages import (
 )
 from pipeline.config.suites import DATA, ManySettings, Suite, SuiteCollection
 from pipeline.core import plugins
+from pipeline.core.result_files import RESULT_FILES
 
 TASK = "{task}"
 """In an instruction: what the suite says of the collection."""
@@ -259,6 +260,8 @@ class Config(Section):
         suite, output = self.data.suite_of_collections, str(Path(self.output) / self.name)
         configs = {}
         for name, data in self.data.members.items():
+            if name in RESULT_FILES:
+                raise ValueError(f"a collection is named '{name}', as a file of results: name it otherwise")
             main, collection = suite.measure_of(name), suite.collections[name]
             measures = (*self.evaluate.measures, *([main] if main else []))
             evaluate = self.evaluate.model_copy(update={"measures": tuple(dict.fromkeys(measures))})

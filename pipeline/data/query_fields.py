@@ -6,6 +6,7 @@ are excluded as BRIGHT's are, but in one's own data.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 EXCLUDED = "excluded_ids"
 """The field of a query that lists passages; in a CSV file, separated by spaces."""
+_MAY_EXCLUDE = re.compile(EXCLUDED.encode() + rb"|\\u00[4-7]")  # JSON may escape a letter of the name
 EXCLUDED_GRADE = -1  # which `data.ignored: negative_grades` leaves out
 
 
@@ -86,7 +88,7 @@ def add_excluded(source: Source, judgments: Judgments, settings: DataSettings) -
     path, id_field = queries_file(source)
     if path is None:
         return judgments
-    if form_of(path) == "jsonl" and not any(EXCLUDED.encode() in block.data for block in read_blocks(path)):
+    if form_of(path) == "jsonl" and not any(_MAY_EXCLUDE.search(block.data) for block in read_blocks(path)):
         return judgments  # most files are so, and need not be parsed
     pairs = [_excluded(names, column) for names, _, column in _read(path, id_field, EXCLUDED)]
     if not any(len(queries) for queries, _ in pairs):

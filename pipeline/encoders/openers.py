@@ -51,13 +51,9 @@ def resolve(settings: Any, find: FindModel = find_model, cache: Path | None = No
         else:
             model, opener = resolve_reranker(settings, find, cache), PairOpener
             modules, kinds = PAIRS, RERANKERS
-        if name := modules.get(settings.backend):
-            module = importlib.import_module(name)
-            backend = (
-                module.load,
-                getattr(module, "CONVERSION", None),
-                getattr(module, "library_scores", None),
-            )
+        if place := modules.get(settings.backend):
+            module = importlib.import_module(place)
+            backend = module.load, *(getattr(module, name, None) for name in ("CONVERSION", "library_scores"))
         else:
             added = kinds.opener(settings.backend)
             backend = added if isinstance(added, tuple) else (added, None)

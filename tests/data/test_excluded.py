@@ -59,6 +59,11 @@ def test_passages_that_a_query_excludes_are_left_out_of_its_ranking(
     }  # fmt: skip
     with pytest.raises(InputError, match=r"have excluded_ids, and data.ignored is none.*negative_grades"):
         run_benchmark(config)
+    if layout == "beir":
+        file = tmp_path / "mine/queries.jsonl"
+        file.write_text(file.read_text(encoding="utf-8").replace("excluded_", r"\u0065xcluded\u005F"))
+        with pytest.raises(InputError, match="have excluded_ids"):
+            run_benchmark(config)
     result = run_benchmark({**config, "data": data | {"ignored": "negative_grades"}})
     found = {query: [p for q, p, _ in hits(result.folder) if q == query] for query in ("q0", "q1")}
     assert found == {"q0": ["p4", "p3"], "q1": ["p5", "p4"]}

@@ -71,8 +71,7 @@ class Positives:
         for rows in tables.read_rows(self._row_files(), [column]):
             ids = from_numpy(np.arange(start, start + len(rows))).cast("string")
             start += len(rows)
-            texts = rows.strings(column)
-            yield Batch(ids, texts, None, rows.origin, rows.unit, rows.numbers, rows.advance)
+            yield Batch(ids, rows.strings(column), None, rows.origin, rows.unit, rows.numbers, rows.advance)
 
     def judgments(self) -> Judgments:
         """Query and passage for each positive in the corpus, joined by text.
@@ -89,7 +88,7 @@ class Positives:
             texts.append(of_part)
             rows.append(start + parents)
             start += len(part)
-        numbered = pa.chunked_array(texts, pa.string()).combine_chunks().dictionary_encode()
+        numbered = pa.chunked_array(texts, pa.string()).dictionary_encode().combine_chunks()
         positives = pd.DataFrame(
             {"text": numbered.indices.to_numpy(), "query": np.concatenate([*rows, np.zeros(0, np.int64)])}
         )
