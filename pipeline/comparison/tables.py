@@ -14,16 +14,19 @@ from pipeline.metrics.paired import PERMUTATIONS
 from pipeline.results.tables import GROUPED, MACRO, SUCH, intervals_of, mean_sentence
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Entry:
-    """One result."""
+    """One result; its attributes are in the order of JSON and CSV."""
 
     name: str  # of the benchmark; with a part of its path where two have the same
     mean: float  # of the measure, as in `metrics.json`; of a suite the macro mean, as in `suite.json`
     ci_low: float | None  # ci_low, ci_high: ends of the mean's 95% interval; None where none is shown
     ci_high: float | None
-    fragile: bool  # the mark of the interval, as of `Estimate`
     queries: int  # how many were judged, in all collections together
+    # Where two results share one, their difference may be chance; "a" has the highest mean. None with a
+    # baseline, as not every two are tested.
+    letters: str | None = None
+    fragile: bool  # the mark of the interval, as of `Estimate`
     rank: int  # among the results, by mean
     best: int  # on how many collections its mean is the highest
     by_collection: dict[str, float]  # the mean on each collection of a suite
@@ -34,9 +37,6 @@ class Entry:
     index_bytes: int | None
     bytes_per_passage: float | None
     seconds: float | None
-    # Where two results share one, their difference may be chance; "a" has the highest mean. None with a
-    # baseline, as not every two are tested.
-    letters: str | None = None
     # rank_low, rank_high: The best and the worst rank that it may have, of as many as there are results; see
     # `pipeline.metrics.paired.standings`. None where not every two are tested.
     rank_low: int | None = None

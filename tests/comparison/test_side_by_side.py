@@ -408,7 +408,9 @@ def test_the_command_prints_a_result_with_itself_in_each_form(finished: Path, tm
     }
     assert printed["table"].startswith("No significant difference between ")
     assert "0/114/0" not in printed["table"]
-    assert printed["csv"].startswith("measure,name,against,value,")
+    assert printed["csv"].startswith(
+        "measure,name,against,value,ci_low,ci_high,queries,letters,fragile,passages_"
+    )
     assert printed["markdown"].startswith("ndcg@10 over 114 queries\n\n| result | mean |")
     assert printed["latex"].count(r"\end{tabular}") == 3  # results, pairs, what changes
     # Rich has markup and emoji of its own: `[bold]` and `:x:`
