@@ -198,11 +198,9 @@ def read_manifest(folder: Path) -> Facts | None:
     has_parts = all(isinstance(manifest.get(part), kind) for part, kind in _PARTS.items())
     if manifest.get("layout") != LAYOUT or not has_parts:
         return None
-    made, entries = manifest["made"], manifest["files"].items()
-    contents, sources = made.get("from_files", {}), made.get("from") or ()
-    if not isinstance(contents, dict) or not all(name in sources for name in contents):
-        return None
-    if not all(_is_entry(name, entry) for name, entry in entries):
+    contents, sources = manifest["made"].get("from_files", {}), manifest["made"].get("from") or ()
+    linked = isinstance(contents, dict) and all(name in sources for name in contents)
+    if not linked or not all(_is_entry(name, entry) for name, entry in manifest["files"].items()):
         return None
     content = {name: value for name, value in manifest.items() if name != "sha256"}
     try:

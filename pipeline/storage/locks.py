@@ -52,9 +52,11 @@ def hold(path: Path, *, shared: bool = False, wait: bool = True, create: bool = 
         try:
             handle = os.open(path, flags, 0o666)
         except (FileNotFoundError, NotADirectoryError):
-            if create:  # another process has just removed the empty folder
-                continue
-            return None
+            if not create:
+                return None
+            if path.is_symlink():
+                raise InputError(f"{path} is a link to a missing folder", fix="remove the link") from None
+            continue  # another process has just removed the empty folder
         held = Lock(handle)
         try:
             fcntl.flock(handle, kind)

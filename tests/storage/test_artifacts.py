@@ -228,3 +228,11 @@ def test_a_full_disk_is_named_where_a_library_writes_files_of_its_own(tmp_path: 
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert caught.value.errno == errno.EFBIG
     assert str(caught.value.filename).startswith(str(storage.Store(tmp_path).folder(RECIPE)))
+
+
+def test_a_lock_that_is_a_link_to_a_missing_folder_is_refused(tmp_path: Path) -> None:
+    lock = tmp_path / ".locks" / f"{RECIPE.stage}-{RECIPE.key}"
+    lock.parent.mkdir()
+    lock.symlink_to(tmp_path / "missing" / "lock")
+    with pytest.raises(InputError, match="is a link to a missing folder"):
+        make(storage.Store(tmp_path))
