@@ -73,7 +73,7 @@ class EvaluateConfig(Section):
 
     cluster: str | None = setting(
         None,
-        "a field of queries.jsonl: queries with the same value are one draw",
+        "a field of the queries' file: queries with the same value are one draw",
         names="evaluate",
         min_length=1,
     )
