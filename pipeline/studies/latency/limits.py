@@ -154,6 +154,9 @@ class Affordable(Findings):
         best, others = "no result", list[str]()
         if results:
             best, others, _ = standing(measure, results, pairs, None)
+        tested = {name for pair in pairs if within[0] in (pair.a, pair.b) for name in (pair.a, pair.b)}
+        if untested := [name for name in within[1:] if name not in tested]:  # with a baseline
+            others = [*others, f"not tested against {enumerated(untested)}"]
         where = enumerated([limit.text for limit in self.limits])
         return "; ".join([f"Within {where}: {best}", *others, *self.close])
 

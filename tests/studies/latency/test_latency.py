@@ -198,6 +198,8 @@ def test_limits_choose_the_best_within_and_name_what_is_beyond(three: list[Path]
     assert within["verdict"].startswith(
         "Within p95 <= 0.02 s and memory <= 500 MB: fair is better than poor in ndcg@10 by "
     )
+    baseline = document("compare", *three, "--limit", "p95 <= 20ms", "--baseline", three[0])
+    assert baseline["latency"]["verdict"].endswith("; not tested against poor")
     close = on_one_line(benchmarco("compare", *three, "--limit", "p95<=10.5ms"))
     assert "p95 of fair is uncertain, 9.0 to 11.0 ms (95%)" in close
     assert "Within p95 <= 1 ms: no result" in on_one_line(
