@@ -111,9 +111,9 @@ def make_config(
     settings = dict(raw)
     if settings.pop(SWEEP, None) is not None:
         raise InputError(
-            f"config {path} holds several benchmarks, by its '{SWEEP}'",
+            f"config {path}{part} holds several benchmarks, by its '{SWEEP}'",
             allowed="a config of one benchmark",
-            fix=f"write it to a file for load_configs, or remove '{SWEEP}'",
+            fix="list them in the outer sweep" if part else f"give load_configs a file, or remove '{SWEEP}'",
         )
     try:
         config = Config.model_validate(settings, context={FOLDER: path.resolve().parent})
