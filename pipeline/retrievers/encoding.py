@@ -81,7 +81,8 @@ class EncodingRetriever(Retriever[RowSettings], ABC):
     def report(self, artifacts: Mapping[str, Artifact], scores: Facts, stages: Sequence[Facts]) -> Facts:
         chunks, found = chunking(self.config, artifacts), artifacts[self.ranking].facts
         measured = {key: found[key] for key in (VectorsCost.key, Sparsity.key) if key in found}
-        return {**chunks, **Truncation.reported(artifacts, bool(chunks)), **measured}
+        truncation = Truncation.reported(artifacts, self.config.data.chunks is not None)
+        return {**chunks, **truncation, **measured}
 
     @override
     def check_collection(self, collection: Collection) -> None:

@@ -14,7 +14,7 @@ import pytest
 from search.by_definition import best_documents, positive, same, vector_scores
 from workplaces import BAR
 
-from pipeline import compare
+from pipeline import compare, run_benchmark
 from pipeline.config import SearchConfig
 from pipeline.core import Ranking
 from pipeline.run import Benchmark
@@ -176,6 +176,17 @@ def test_a_setting_of_chunks_makes_again_what_is_made_of_them(runs: Callable[...
     other = runs("data.chunks={tokens: 24, overlap: 7}")
     assert other.result.reused == ["data", "queries"]
     assert other.record.stage("passages").found > 0
+
+
+def test_a_ranking_in_the_cache_is_scored_without_the_chunks_that_it_was_made_of(tmp_path: Path) -> None:
+    data = {"source": "sample", "queries": 20, "chunks": {"tokens": 24, "overlap": 6}}
+    where = {"cache": str(tmp_path / "indexes"), "output": str(tmp_path / "results")}
+    settings = {"name": "cut", "data": data, "model": {"backend": "bm25"}, **where}
+    before = run_benchmark(settings)
+    shutil.rmtree(tmp_path / "indexes" / "chunks")
+    after = run_benchmark(settings)
+    assert after.metrics == before.metrics
+    assert "chunks" not in after.reused
 
 
 def test_results_and_the_page_say_what_was_cut_and_which_chunk_was_found(
