@@ -81,8 +81,7 @@ class EncodingRetriever(Retriever[RowSettings], ABC):
     def report(self, artifacts: Mapping[str, Artifact], scores: Facts, stages: Sequence[Facts]) -> Facts:
         chunks, found = chunking(self.config, artifacts), artifacts[self.ranking].facts
         measured = {key: found[key] for key in (VectorsCost.key, Sparsity.key) if key in found}
-        truncation = Truncation.reported(artifacts, self.config.data.chunks is not None)
-        return {**chunks, **truncation, **measured}
+        return {**chunks, **Truncation.reported(artifacts, bool(self.config.data.chunks)), **measured}
 
     @override
     def check_collection(self, collection: Collection) -> None:

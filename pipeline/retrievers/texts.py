@@ -164,10 +164,7 @@ def search_depth(config: Config, inputs: Inputs) -> int:
 
 
 def chunking(config: Config, artifacts: Mapping[str, Artifact]) -> Facts:
-    """The section `Chunking` by its key, from the artifacts of stages; empty where passages are whole.
-
-    So it is where a ranking in the cache outlived the chunks that it was made of.
-    """
+    """The section `Chunking` by its key; empty where passages are whole, or their chunks no longer stored."""
     if config.data.chunks is None or CHUNKS not in artifacts:
         return {}
     counts = {name: artifacts[CHUNKS].facts[name] for name in ("chunks", "cut")}
