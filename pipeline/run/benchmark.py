@@ -30,7 +30,6 @@ from pipeline.retrievers.retriever import COLLECTION, Identities
 from pipeline.retrievers.stage import Context, EngineFactory
 from pipeline.run import plan
 from pipeline.storage.artifacts import Artifact, Recipe
-from pipeline.storage.hashing import hash_json
 from pipeline.storage.store import Store
 
 log = logging.getLogger(__name__)
@@ -286,7 +285,7 @@ class Benchmark:
                 varying = [needed for needed in stage.needs if not self.stages[needed].exact_bytes]
                 draft.made |= meter.figures() | {
                     "from": {needed: self.recipes[needed].key for needed in stage.needs},
-                    "from_files": {needed: hash_json(self._artifacts[needed].files) for needed in varying},
+                    "from_files": {needed: self._artifacts[needed].content for needed in varying},
                     "hardware": machine.hardware(),
                     "threads": machine.threads(),
                     "versions": machine.versions(),
@@ -304,7 +303,7 @@ class Benchmark:
             origin = artifact.made
             for needed, files in origin.get("from_files", {}).items():
                 now = used.get(origin["from"][needed])
-                if now and files != hash_json(now.files):
+                if now and files != now.content:
                     outdated[name] = needed
         for name, needed in outdated.items():
             log.warning("%s: made from another version of %s; recomputing it", name, needed)

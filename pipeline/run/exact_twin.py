@@ -17,7 +17,6 @@ from pipeline.retrievers.sections import AgainstExact
 from pipeline.run.benchmark import Benchmark
 from pipeline.run.plan import SCORES
 from pipeline.storage.artifacts import Draft, Recipe
-from pipeline.storage.hashing import hash_json
 
 MEMORY_MB = 1024  # for the exact search
 SCHEMA = 2
@@ -50,7 +49,7 @@ def losses(benchmark: Benchmark) -> Facts:
         draws = draws_of(query_ids, scores[0].facts.get("clusters", ()))
         return compare_with_exact(found, exact, measures, values, exact_values, draws)
 
-    sources = [[each.key, hash_json(each.files), each.made["from_files"]] for each in scores]
+    sources = [[each.key, each.content, each.made["from_files"]] for each in scores]
     recipe = Recipe(AgainstExact.key, {"schema": SCHEMA, "scores": sources})
     return {AgainstExact.key: (store.load(recipe) or store.make(recipe, compare)).facts}
 

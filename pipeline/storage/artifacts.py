@@ -66,6 +66,11 @@ class Artifact:
     facts: Facts = field(default_factory=dict)  # what the stage recorded about its result
     made: Facts = field(default_factory=dict)  # when, how long, with what
 
+    @cached_property
+    def content(self) -> str:
+        """A hash of its files' names, sizes and checksums."""
+        return hashing.hash_json(self.files)
+
     def array(self, name: str) -> Array:
         """The array in one of its `.npy` files, memory-mapped."""
         mapped: Array = np.load(self.folder / name, mmap_mode="r", allow_pickle=False)
