@@ -58,7 +58,7 @@ def first_rows(key: str, text: str, prefix: str) -> TextsReader:
     def read(part: RepoPart) -> Iterator[Batch]:
         keys, texts = _whole_columns(part, key, text)
         _, first = np.unique(keys.dictionary_encode().indices.to_numpy(), return_index=True)
-        ids = tables.number_texts(keys.unique(), keys.unique(), prefix, 0)
+        ids = tables.number_texts(values := keys.unique(), values, prefix, 0)
         yield Batch(ids, texts.take(from_numpy(first)), None, part.repo.name, "row", first, part.size())
 
     return read

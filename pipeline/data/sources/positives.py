@@ -81,7 +81,6 @@ class Positives:
         """
         import pandas as pd
         import pyarrow as pa
-        import pyarrow.compute as pc
 
         texts, rows, start = [], [], 0
         for part, of_part, parents in self._positives(None):
@@ -92,9 +91,10 @@ class Positives:
         positives = pd.DataFrame(
             {"text": numbered.indices.to_numpy(), "query": np.concatenate([*rows, np.zeros(0, np.int64)])}
         )
-        places = [pc.index_in(corpus, value_set=numbered.dictionary) for _, corpus, _ in self._texts()]
-        passages = pd.DataFrame({"text": pa.chunked_array(places, pa.int32()).to_numpy()})
-        passages = passages.reset_index(names="passage").dropna()
+        known = pd.Index(numbered.dictionary.to_pylist(), dtype=object)  # hashed once, for all of the corpus
+        places = [known.get_indexer(corpus.to_pylist()) for _, corpus, _ in self._texts()]
+        passages = pd.DataFrame({"text": np.concatenate([*places, np.zeros(0, np.int64)])})
+        passages = passages.reset_index(names="passage").query("text >= 0")
         judged = positives.drop_duplicates().merge(passages, "left", on="text")
         absent = judged["passage"].isna()
         outside = int(absent.sum()) if self._first_rows is not None else 0
