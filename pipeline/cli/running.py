@@ -88,7 +88,7 @@ def run(
         print_json(documents[0] if len(loaded) == 1 else documents)
     elif len(loaded) == 1:
         _show_result(done[0], verbose)
-    else:
+    elif done:
         comparable = _show_summary(done, len(loaded), verbose)
     if done and not quiet and not as_json and (step := next_step(done, comparable)):
         print(step)
@@ -131,17 +131,16 @@ def _show_summary(done: list[Result], count: int, verbose: bool) -> bool:
 
     compared = None
     with contextlib.suppress(InputError):  # other queries, other kinds
-        compared = compare(done) if done else None
+        compared = compare(done)
     if compared:
         show_verdict(compared.verdict, not compared.pairs or any(pair.shown for pair in compared.pairs))
-    if done:
-        records = [result.record for result in done]
-        notes = [f"Note: {note}." for note in data_notes(compared.loaded)] if compared else []
-        table = summary_table(records, count)
-        show(replace(table, notes=[*table.notes, *notes]))
-        measure = next(iter(records[0].metrics), "")
-        tables = section_tables({record.name: record for record in records}, measure) if verbose else {}
-        show(*(each for each in chain(*tables.values()) if each.columns[0].name == "result"))
+    records = [result.record for result in done]
+    notes = [f"Note: {note}." for note in data_notes(compared.loaded)] if compared else []
+    table = summary_table(records, count)
+    show(replace(table, notes=[*table.notes, *notes]))
+    measure = next(iter(records[0].metrics), "")
+    tables = section_tables({record.name: record for record in records}, measure) if verbose else {}
+    show(*(each for each in chain(*tables.values()) if each.columns[0].name == "result"))
     for parent in dict.fromkeys(result.folder.parent for result in done):
         print(f"written to {parent}")
     return compared is not None

@@ -64,7 +64,7 @@ class Pair:
     p_randomization: float
     p_holm: float  # `p_ttest` by Holm's correction over all pairs
     shown: bool  # whether the difference counts as shown: `p_holm` and `p_randomization` are below 5%
-    fragile: bool  # the mark of the interval, as of `Estimate`
+    fragile: bool  # whether one unseen query that loses everything outweighs the interval
     # wins, ties, losses: Queries where a has the higher value, the same, the lower; of several collections,
     # the collections where it has the higher mean.
     wins: int
@@ -117,8 +117,8 @@ def compare_pairs(
         return []
     first, second = np.array(pairs).T
 
-    def apart(values: Float64) -> Float64:
-        return paired_differences(values.take(first, 1), values.take(second, 1))
+    def apart(of_results: Float64) -> Float64:
+        return paired_differences(of_results.take(first, 1), of_results.take(second, 1))
 
     differences = list(map(apart, strata))
     seen = np.max([values.max(axis=0) for values in strata], axis=0)

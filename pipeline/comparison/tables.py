@@ -26,7 +26,7 @@ class Entry:
     # Where two results share one, their difference may be chance; "a" has the highest mean. None with a
     # baseline, as not every two are tested.
     letters: str | None = None
-    fragile: bool  # the mark of the interval, as of `Estimate`
+    fragile: bool  # whether one unseen query that loses everything outweighs the interval
     rank: int  # among the results, by mean
     best: int  # on how many collections its mean is the highest
     by_collection: dict[str, float]  # the mean on each collection of a suite
@@ -43,7 +43,7 @@ class Entry:
     rank_high: int | None = None
     over_collections_low: float | None = None  # over_collections_low, _high: as of `over_collections`
     over_collections_high: float | None = None
-    rank_over_low: int | None = None  # rank_over_low, rank_over_high: best and worst rank by that mean
+    rank_over_low: int | None = None  # rank_over_low, _high: best and worst rank over all such collections
     rank_over_high: int | None = None
 
 

@@ -91,7 +91,7 @@ def _explain_one(issue: ErrorDetails, place: _Place, where: str, besides: Sequen
     ):
         allowed += f"; with {kinds.field} {', '.join(others)} also {short_repr(issue['input'])}"
     shown = "not shown" if field and not field.repr else short_repr(issue["input"])  # it may hold a key
-    quotes = "write text in quotes, which --set takes within those of the shell"
+    quotes = "write text in quotes; with --set, inside the quotes of the shell"
     fix = f"{quotes}: --set \"{_dotted(keys)}='TEXT'\"" if issue["type"] == "string_type" else "change it"
     return InputError(f"{at} is {shown}{doc}", allowed=allowed, fix=fix)
 

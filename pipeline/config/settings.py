@@ -130,7 +130,7 @@ class RunsModel(Section):
         raise NotImplementedError
 
     def source_of(self, name: str) -> Literal["config", "auto", "default"]:
-        """Where the value of a setting comes from; that of `backend` from `auto`, where it took this one."""
+        """Where a setting's value comes from: "auto" if that changed what the config says."""
         configured = self._asked or self
         if getattr(configured, name, None) != getattr(self, name, None):
             return "auto"

@@ -49,7 +49,7 @@ def no_downloads() -> Iterator[None]:
 
 
 _ANSWERS: ContextVar[list[bool] | None] = ContextVar("answers", default=None)
-"""Within `probe_hub_once`: whether the hub can be reached, once that matters."""
+"""In `probe_hub_once` a list: empty before the first request, then whether the hub answers; else None."""
 
 
 @contextlib.contextmanager

@@ -83,9 +83,8 @@ def check_gpus(setting: str, devices: Sequence[str], device: str) -> None:
 
     `setting` asks for them, and `device` is the setting that could name the CPU.
     """
-    count = len(machine.gpus())
     numbers = [int(name.partition(":")[2] or 0) for name in devices if name.startswith("cuda")]
-    if numbers and max(numbers) >= count:
+    if numbers and max(numbers) >= (count := len(machine.gpus())):
         raise InputError(
             f"{setting}, and this machine has {counted(count, 'GPU')}",
             allowed=", ".join(f"cuda:{number}" for number in range(count)) or "cpu",

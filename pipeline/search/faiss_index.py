@@ -243,9 +243,9 @@ def least_training_rows(index: faiss.Index) -> int:
     """
     needed = [1]
     for part in _parts_of(index):
-        needed += [part_pq.ksub for name in ("pq", "refine_pq") if (part_pq := getattr(part, name, None))]
-        for quantizer in filter(None, (getattr(part, name, None) for name in ("rq", "prq"))):
-            needed.append(1 << int(faiss.vector_to_array(quantizer.nbits).max()))
+        needed += [each.ksub for name in ("pq", "refine_pq") if (each := getattr(part, name, None))]
+        for additive in filter(None, (getattr(part, name, None) for name in ("rq", "prq"))):
+            needed.append(1 << int(faiss.vector_to_array(additive.nbits).max()))
         if isinstance(part, faiss.IndexIVF):
             quantizer = faiss.downcast_index(part.quantizer)
             if not isinstance(quantizer, faiss.MultiIndexQuantizer):  # makes its lists of few centroids

@@ -17,6 +17,7 @@ from pipeline.comparison.side_by_side import Comparison
 from pipeline.core.display import counted, cut, figure
 from pipeline.core.errors import InputError
 from pipeline.core.records import Collection, Float64, Int64, JsonObject, Ranking
+from pipeline.core.result_records import columns_of
 from pipeline.core.table import Cell, Column, FilledColumn, Table, right, table_of
 from pipeline.metrics.names import Measure, parse_measure
 from pipeline.studies.shared.cached import find_collection, scored_ranking
@@ -61,13 +62,13 @@ class Churn(Findings):
 
     def tables(self) -> list[Table]:
         """One table of one row."""
-        columns: list[FilledColumn] = [
-            (right("changed", form=","), [self.changed]),
-            (right("overlap", form=".3f"), [self.overlap]),
-            (right("RBO", form=".3f"), [self.rbo]),
-            (right("lowest", form="+.4f"), [self.lowest]),
-            (right("highest", form="+.4f"), [self.highest]),
-            (right("to judge", form=","), [self.to_judge]),
+        shown = [
+            ("changed", "changed", ","),
+            ("overlap", "overlap", ".3f"),
+            ("RBO", "rbo", ".3f"),
+            ("lowest", "lowest", "+.4f"),
+            ("highest", "highest", "+.4f"),
+            ("to judge", "to_judge", ","),
         ]
         notes = [
             f"changed: queries whose top {self.depth} differ in passages or order. overlap: share of the "
@@ -81,7 +82,7 @@ class Churn(Findings):
         if self.to_judge is not None:
             notes.append("to judge: unjudged pairs that can change it.")
         title = f"from {self.before} to {self.after}, {self.queries:,} queries"
-        return [table_of(title, columns, notes)]
+        return [table_of(title, columns_of([self], shown), notes)]
 
 
 def churn_of(comparison: Comparison) -> Churn | None:
@@ -97,7 +98,7 @@ def churn_of(comparison: Comparison) -> Churn | None:
     names = [entry.name for entry in comparison.results]
     first = names.index(comparison.baseline) if comparison.baseline else 0
     results = {names[number]: comparison.sources[number] for number in (first, 1 - first)}
-    sources = [comparison.sources[number] for number in (first, 1 - first)]
+    sources = [*results.values()]
     measure = parse_measure(comparison.measure)
     depth = measure.cutoff or DEPTH
     try:

@@ -205,7 +205,7 @@ def _share_grades(collection: Collection, twins: Int64) -> tuple[Qrels, list[Cha
     order = np.argsort(twins, kind="stable")
     ordered = twins[order]
     grades: dict[tuple[int, int], dict[int, float]] = {}
-    for (query, passage), grade in _grades(qrels).items():
+    for (query, passage), grade in (own := _grades(qrels)).items():
         if passage < n and twins[passage] >= 0:
             grades.setdefault((query, int(twins[passage])), {})[passage] = grade
     changed: dict[tuple[int, int], float] = {}
@@ -225,7 +225,7 @@ def _share_grades(collection: Collection, twins: Int64) -> tuple[Qrels, list[Cha
             grades_written = ("" if before is None else str(before), str(after))
             changes.append((collection.queries.ids[query].as_py(), name, *grades_written, twin))
     if changed:
-        pairs = sorted((_grades(qrels) | changed).items())
+        pairs = sorted((own | changed).items())
         queries, passages = np.array([pair for pair, _ in pairs], np.int64).T
         qrels = Qrels(queries, passages, np.array([grade for _, grade in pairs], qrels.grades.dtype))
     return qrels, changes, np.array(sorted(touched), np.int64)

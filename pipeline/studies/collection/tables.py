@@ -84,7 +84,7 @@ def _training_data(found: Facts) -> Iterator[Table | Text]:
     rows = [(label, f"{found[key]:,}") for key, label in labels.items()]
     note = (
         f"{counted(found['pairs'], 'query', 'queries')} of these, each with a passage that is relevant to "
-        "it. In the file is a text whose words it has in the same order."
+        "it. A text is in the file if one there has the same words in the same order."
     )
     columns = [Column("in the file"), Column("count", "right")]
     yield Table(f"{found['file']}: {counted(found['texts'], 'text')}", columns, rows, [note])

@@ -42,9 +42,7 @@ HIGHEST_GRADE = 3
 LEAST = 0.3
 """Weight of a query that can hardly differ, as a share of the mean weight. With it most samples of 40 queries
 have an interval, and the interval is as narrow as any: `scripts/simulate_statistics.py labels`."""
-_DRAW = re.compile(
-    r"(?P<place>[0-9]{1,9})/(?P<queries>[0-9]{1,9}) seed (?P<seed>[0-9]{1,9}) (?P<measure>\S+)"
-)
+_DRAW = re.compile(r"[0-9]{1,9}/(?P<queries>[0-9]{1,9}) seed (?P<seed>[0-9]{1,9}) (?P<measure>\S+)")
 
 
 @dataclass(frozen=True)

@@ -52,7 +52,7 @@ def first_collection(results: Sequence[CollectionResult]) -> Collection:
     """
     found = next(filter(None, map(find_collection, results)), None)
     if found is None:
-        caches = sorted({str(result.manifest.config.get("cache")) for result in results})
+        caches = sorted({each.manifest.cache or each.manifest.cache_here for each in results})
         raise InputError(
             f"the collection of {', '.join(result.name for result in results)} is not in its cache "
             f"({', '.join(caches)})",

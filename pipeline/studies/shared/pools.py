@@ -86,12 +86,12 @@ def is_judged(pairs: JudgmentPairs, qrels: Qrels, collection: Collection) -> Boo
 def difference_ranges(
     opened: LoadedResults, measure: Measure, a: int, b: int, highest: float
 ) -> tuple[Float64, Float64]:
-    """The least and the greatest difference, `a` less `b`, that grades to come can give each query.
+    """The lowest and highest difference, `a` minus `b`, of each query, whatever its unjudged passages are.
 
     `a` and `b` are the places of two results; `highest` is the highest grade to come, or the collection's.
 
     Returns:
-        float64 [queries] each, equal where the collection's own judgments say all.
+        float64 [queries] each, equal where no unjudged passage matters.
     """
     own = opened.collection.qrels
     both = opened._replace(rankings=[opened.rankings[a], opened.rankings[b]])

@@ -122,7 +122,7 @@ class Verification(Tabular):
 
 
 def exchanged_places(cells: Iterable[ScoreCheck]) -> list[tuple[str, str]]:
-    """Models or collections for each of which the scores measured for the other are published."""
+    """Pairs of models or of collections whose published scores seem to be swapped."""
     wrong = defaultdict[str, dict[str, ScoreCheck]](dict)
     for cell in cells:
         if cell.verdict == "not reproduced":
