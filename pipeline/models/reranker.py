@@ -11,11 +11,10 @@ from pipeline.core.errors import InputError
 from pipeline.core.records import JsonObject
 from pipeline.models.card import ModelCard, max_positions
 from pipeline.models.finding import find_model
-from pipeline.models.library_tokenizer import TokenizerSettings
 from pipeline.models.model import Origin, ResolvedBase, SettingWithOrigin, precision_key
 from pipeline.models.resolution import FindModel, find_card
 from pipeline.models.text_settings import GENERATION, SCORE
-from pipeline.models.tokenizer import prepare_tokenizer
+from pipeline.models.tokenizer import TokenizerSettings, prepare_tokenizer
 
 ENCODER, DECODER = "encoder-only-base", "decoder-only-base"
 """FlagEmbedding's names of its classes."""

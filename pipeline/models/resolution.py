@@ -33,10 +33,9 @@ from pipeline.models.card import (
 )
 from pipeline.models.files import STATIC, Files, untrusted_code
 from pipeline.models.finding import find_model
-from pipeline.models.library_tokenizer import TokenizerSettings
 from pipeline.models.model import Origin, ResolvedModel, SettingWithOrigin
 from pipeline.models.onnx_file import POOLINGS, TEXT_VECTORS, TOKEN_VECTORS, OnnxFile, find_onnx
-from pipeline.models.tokenizer import ModelTokenizer, prepare_tokenizer, token_counter
+from pipeline.models.tokenizer import ModelTokenizer, TokenizerSettings, prepare_tokenizer, token_counter
 
 VECTORS = ["Transformer", "Pooling", "Normalize"]
 """The modules of a model of dense vectors that every backend runs, in this order; the last may be missing."""
