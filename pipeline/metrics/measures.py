@@ -3,22 +3,117 @@
 Each is one small function of a `JudgedRanking`, which computes all its cutoffs at once. `definitions` says
 what else is true of each.
 
+The grades of a ranking form a matrix [queries, k] that is nearly empty: few of the retrieved documents are
+judged. Only its judged cells are stored, so the cost of a measure grows with the number of judgments and not
+with that of hits.
+
 Formulas are those of trec_eval (https://github.com/usnistgov/trec_eval), where it has the measure, and the C
 files named beside functions are its own; `docs/measures.md` gives each formula.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+
 import numpy as np
 
 from pipeline.core.errors import InputError
-from pipeline.core.records import Float64, Int64
-from pipeline.metrics.rankings import GradedCells, JudgedRanking, gains, ideal_order, ratio
+from pipeline.core.records import Array, Float64, Int64
 
+MAX_EXP_GRADE = 1000  # 2**1024 overflows a float64
 HIGHEST_GRADE = 4  # gdeval's MAX_JUDGMENT
 CONTENT = (2.0 ** np.arange(HIGHEST_GRADE + 1) - 1) / 2**HIGHEST_GRADE
 """The probability to be content with a document of each grade."""
 EPSILON = 0.00001  # INFAP_EPSILON of trec_eval.h
+
+
+@dataclass(frozen=True)
+class GradedCells:
+    """Judged documents at their ranks: the judged cells of a grade matrix [queries, k]."""
+
+    n_queries: int  # rows of the matrix
+    queries: Int64  # int64 [cells], row of the query, ascending
+    # [cells], as of `Qrels`. A document of a grade below 0 gains nothing; for trec_eval it is one that was in
+    # the pool to be judged, and was not.
+    grades: Array
+    ranks: Int64  # int64 [cells], from 1, ascending within a query
+
+    def relevant(self, rel: float) -> GradedCells:
+        """The cells of grade `rel` or higher."""
+        mask = self.grades >= rel
+        return GradedCells(self.n_queries, self.queries[mask], self.grades[mask], self.ranks[mask])
+
+    def nth(self) -> Int64:
+        """int64 [cells]: the position of each cell among its query's cells, from 1."""
+        first = np.searchsorted(self.queries, np.arange(self.n_queries))
+        return np.arange(1, len(self.queries) + 1) - first[self.queries]
+
+    def total(self, cutoffs: Int64, weights: Float64 | None = None) -> Float64:
+        """float64 [queries, cutoffs]: sums over the cells within each cutoff.
+
+        One `bincount` adds up the cells between two successive cutoffs; a cumulative sum joins those.
+
+        Args:
+            cutoffs: int64 [c], ascending.
+            weights: float64 [cells]; None counts the cells.
+        """
+        width = len(cutoffs) + 1  # the last column counts cells beyond all cutoffs
+        column = np.searchsorted(cutoffs, self.ranks)
+        sums = np.bincount(self.queries * width + column, weights, minlength=self.n_queries * width)
+        return np.cumsum(sums.reshape(self.n_queries, width)[:, :-1], axis=1, dtype=np.float64)
+
+
+@dataclass(frozen=True)
+class JudgedRanking:
+    """A ranking with the grades of its documents: the input of every measure."""
+
+    found: GradedCells  # the judged documents in the ranking
+    ideal: GradedCells  # all judged documents, at their ranks in the best possible order
+    retrieved: Int64  # int64 [queries], number of documents in the ranking, judged or not
+
+    def n_relevant(self, rel: float) -> Int64:
+        """int64 [queries, 1]: number of relevant documents of each query, retrieved or not."""
+        queries = self.ideal.queries[self.ideal.grades >= rel]
+        return np.bincount(queries, minlength=self.ideal.n_queries)[:, None]
+
+    def condensed(self) -> JudgedRanking:
+        """The ranking without unjudged documents; those below move up (`trec_eval -J`).
+
+        Sakai, *Alternatives to Bpref*, SIGIR 2007. Documents of a grade below 0 are taken out as well.
+        """
+        labelled = self.found.relevant(0)
+        retrieved = np.bincount(labelled.queries, minlength=labelled.n_queries)
+        return JudgedRanking(replace(labelled, ranks=labelled.nth()), self.ideal, retrieved)
+
+
+def ideal_order(n_queries: int, queries: Int64, grades: Array) -> GradedCells:
+    """The given documents ([cells] each, in any order) with every query's highest grades first."""
+    if grades.dtype.kind == "f":
+        order = np.lexsort((-grades, queries))
+        queries, grades = queries[order], grades[order]
+    else:  # query and grade become one number to sort by
+        highest, lowest = int(grades.max(initial=0)), int(grades.min(initial=0))
+        levels = highest - lowest + 1
+        queries, below_top = np.divmod(np.sort(queries * levels + (highest - grades)), levels)
+        grades = highest - below_top
+    cells = GradedCells(n_queries, queries, grades, ranks=np.zeros_like(queries))
+    return replace(cells, ranks=cells.nth())
+
+
+def ratio(above: Float64, below: Float64 | Int64) -> Float64:
+    """The quotient, broadcast; 0 where the denominator is 0."""
+    return np.divide(above, below, out=np.zeros_like(above), where=below > 0)
+
+
+def gains(grades: Array, gain: str) -> Float64:
+    """float64 [n]: the grade, whole or not, or 2**grade - 1; 0 for grades below 0."""
+    grades = np.maximum(grades, 0)
+    if gain == "linear":
+        return grades.astype(np.float64)
+    highest = grades.max(initial=0)
+    if highest > MAX_EXP_GRADE:
+        raise InputError(f"grade {highest} with gain=exp", allowed=f"grades up to {MAX_EXP_GRADE}")
+    return np.exp2(grades) - 1
 
 
 def precision(judged: JudgedRanking, cutoffs: Int64, rel: float) -> Float64:
@@ -36,8 +131,7 @@ def recall(judged: JudgedRanking, cutoffs: Int64, rel: float, cap: bool) -> Floa
 def mrr(judged: JudgedRanking, cutoffs: Int64, rel: float) -> Float64:
     """One over the rank of the first relevant document (m_recip_rank.c); 0 if none is in the top k."""
     relevant = judged.found.relevant(rel)
-    first = relevant.where(relevant.nth() == 1)
-    return first.total(cutoffs, 1 / first.ranks)
+    return relevant.total(cutoffs, (relevant.nth() == 1) / relevant.ranks)
 
 
 def average_precision(judged: JudgedRanking, cutoffs: Int64, rel: float, norm: str) -> Float64:
@@ -56,8 +150,8 @@ def r_precision(judged: JudgedRanking, cutoffs: Int64, rel: float) -> Float64:
     """Precision at rank R, R being the number of all relevant documents (m_Rprec.c)."""
     n_relevant = judged.n_relevant(rel)
     relevant = judged.found.relevant(rel)
-    within = relevant.where(relevant.ranks <= n_relevant[relevant.queries, 0])
-    return ratio(within.total(cutoffs), n_relevant)
+    within = relevant.ranks <= n_relevant[relevant.queries, 0]
+    return ratio(relevant.total(cutoffs, within), n_relevant)
 
 
 def judged_share(judged: JudgedRanking, cutoffs: Int64) -> Float64:
@@ -107,14 +201,15 @@ def cg(judged: JudgedRanking, cutoffs: Int64, gain: str) -> Float64:
 
 def dcg(judged: JudgedRanking, cutoffs: Int64, gain: str) -> Float64:
     """Sum of gain over log2(rank + 1) in the top k (m_ndcg_cut.c; Burges et al. 2005 for gain=exp)."""
-    return judged.found.dcg(cutoffs, gain)
+    found = judged.found
+    return found.total(cutoffs, gains(found.grades, gain) / np.log2(found.ranks + 1))
 
 
 def ndcg(judged: JudgedRanking, cutoffs: Int64, gain: str, ideal: str) -> Float64:
     """DCG over the DCG of the best order of all judged, or of all retrieved, documents (m_ndcg_cut.c)."""
     found = judged.found
     best = judged.ideal if ideal == "all" else ideal_order(found.n_queries, found.queries, found.grades)
-    return ratio(found.dcg(cutoffs, gain), best.dcg(cutoffs, gain))
+    return ratio(dcg(judged, cutoffs, gain), dcg(replace(judged, found=best), cutoffs, gain))
 
 
 def rbp(judged: JudgedRanking, cutoffs: Int64, p: float, rel: float) -> Float64:
