@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline.core.records import Collection, Qrels, Texts
-from pipeline.metrics.names import parse_measures
+from pipeline.metrics.definitions import parse_measures
 from pipeline.studies.collection.audit import audit
 
 BATCH = 8192

@@ -28,7 +28,7 @@ LINES: dict[str, int] = {
     "encoders": 5930,
     "engines": 1300,
     "formats": 1820,
-    "metrics": 1870,
+    "metrics": 1830,
     "models": 2420,
     "native": 3710,
     "report": 300,
@@ -38,8 +38,8 @@ LINES: dict[str, int] = {
     "search": 2600,
     "storage": 1420,
     "studies": 10850,
-    "spine": 32700,
-    "whole": 47250,
+    "spine": 32650,
+    "whole": 47210,
 }
 """The most lines of each package, of the modules at the top, of the spine and of the whole."""
 SETTINGS: dict[str, int] = {

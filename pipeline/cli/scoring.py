@@ -64,7 +64,7 @@ def evaluate(
     from pipeline.config import MEASURES
     from pipeline.formats.columns import file_kind
     from pipeline.metrics import evaluation
-    from pipeline.metrics.names import split_names
+    from pipeline.metrics.definitions import split_names
 
     runs, files = [*(runs or [])], [*(files or [])]
     if qrels is None and files:
@@ -86,14 +86,14 @@ def evaluate(
         check_output(per_query, "--per-query", [qrels, *runs])
     if per_query and len(runs) > 1:
         raise InputError(f"--per-query with {len(runs)} runs", allowed="one run", fix="score each by itself")
-    named = MEASURES if measures is None else measures
+    named = MEASURES if measures is None else split_names(measures)
     all_scored = [
         evaluation.evaluate(
             qrels, run, named, ignore_identical_ids=ignore_identical_ids, single_precision=single_precision
         )
         for run in runs
     ]
-    show_measures_as(split_names(measures or ()))
+    show_measures_as(named)
     if as_json:
         documents = [scored.json() for scored in all_scored]
         print_each([{"run": str(run), **each} for run, each in zip(runs, documents, strict=True)])

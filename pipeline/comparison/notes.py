@@ -10,7 +10,7 @@ import numpy as np
 
 from pipeline.comparison.inputs import PairIndices, comparable
 from pipeline.core.display import counted
-from pipeline.metrics.names import parse_measure
+from pipeline.metrics.definitions import parse_measure
 from pipeline.results.folder import CollectionResult
 from pipeline.results.result import MAIN, Result, main_measures_note
 from pipeline.results.tables import most_truncated

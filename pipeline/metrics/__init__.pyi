@@ -2,12 +2,14 @@ from .definitions import (
     MEASURES as MEASURES,
     Cutoff as Cutoff,
     Definition as Definition,
+    Measure as Measure,
     Parameter as Parameter,
     other_names as other_names,
+    parse_measure as parse_measure,
+    parse_measures as parse_measures,
     register_measure as register_measure,
 )
 from .evaluation import Evaluation as Evaluation, evaluate as evaluate
-from .names import Measure as Measure, parse_measure as parse_measure, parse_measures as parse_measures
 from .paired import (
     LEVEL as LEVEL,
     PERMUTATIONS as PERMUTATIONS,

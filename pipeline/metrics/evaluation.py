@@ -30,7 +30,7 @@ from pipeline.formats.given import QrelsLike, judgments_of, named_columns, run_o
 from pipeline.formats.judgments import Judgments
 from pipeline.formats.runs import Run, RunRows
 from pipeline.formats.texts import ids_apart
-from pipeline.metrics.names import Measure, parse_measures
+from pipeline.metrics.definitions import Measure, parse_measures
 from pipeline.metrics.presentation import ShortRankings, Ties, measure_table, scoring_notes
 from pipeline.metrics.scoring import (
     compute_measures,

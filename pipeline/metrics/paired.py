@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from pipeline.core.records import Float64, JsonObject
-from pipeline.metrics.names import Measure
+from pipeline.metrics.definitions import Measure
 from pipeline.metrics.statistics import ONE, ROUNDING, Estimate, Strata, estimate, pool_draws
 
 SAME = 1e-12

@@ -15,8 +15,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from pipeline.core.records import Array, BoolArray, Float64, Int64, Qrels, Ranking
+from pipeline.metrics.definitions import Measure
 from pipeline.metrics.measures import GradedCells, JudgedRanking, ideal_order
-from pipeline.metrics.names import Measure
 from pipeline.metrics.presentation import ShortRankings
 
 BLOCK_CELLS = 1 << 16  # cells of a ranking that are looked up at once

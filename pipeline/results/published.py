@@ -12,7 +12,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Literal, get_args
 
 from pipeline.core.result_records import Record
-from pipeline.metrics.names import Measure, parse_measure
+from pipeline.metrics.definitions import Measure, parse_measure
 from pipeline.metrics.paired import SAME
 
 if TYPE_CHECKING:

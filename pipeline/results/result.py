@@ -25,7 +25,7 @@ from pipeline.core.records import Facts, Float64
 from pipeline.core.result_files import CHECKSUMS, METRICS, SUITE
 from pipeline.core.result_records import Name, Record
 from pipeline.core.table import Table, Tabular
-from pipeline.metrics.names import parse_measure
+from pipeline.metrics.definitions import parse_measure
 from pipeline.metrics.statistics import Strata, estimate, over_collections, pool_draws
 from pipeline.results.folder import ROUNDING, CollectionResult, read_collection_result, read_record
 from pipeline.results.records import Metrics

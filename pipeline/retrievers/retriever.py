@@ -23,7 +23,7 @@ from pipeline.encoders import choice
 from pipeline.encoders.base import ModelSource
 from pipeline.encoders.batching import Usage
 from pipeline.encoders.openers import resolve
-from pipeline.metrics.names import Measure
+from pipeline.metrics.definitions import Measure
 from pipeline.models.finding import find_model
 from pipeline.retrievers.stage import EngineFactory, Facts, Inputs, Plan, StoredSize
 from pipeline.storage.artifacts import Artifact, Draft

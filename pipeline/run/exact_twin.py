@@ -9,7 +9,7 @@ import numpy as np
 from pipeline.config import FLAT, IndexConfig
 from pipeline.config.model import RowSettings
 from pipeline.core.records import Facts, Float64, Int64
-from pipeline.metrics.names import Measure, parse_measures
+from pipeline.metrics.definitions import Measure, parse_measures
 from pipeline.metrics.paired import changes
 from pipeline.metrics.statistics import draws_of
 from pipeline.results.folder import read_values

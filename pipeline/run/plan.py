@@ -17,7 +17,7 @@ from pipeline.data import loading
 from pipeline.data.collection_files import contents_of, open_collection
 from pipeline.data.loading import Identity
 from pipeline.data.query_fields import read_clusters
-from pipeline.metrics.names import Measure, parse_measures
+from pipeline.metrics.definitions import Measure, parse_measures
 from pipeline.retrievers.retriever import COLLECTION, Evaluator, Retriever
 from pipeline.retrievers.stage import Context, Inputs, Stage
 from pipeline.storage.artifacts import Artifact, Draft

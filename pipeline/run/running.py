@@ -16,7 +16,7 @@ from pipeline.core import machine
 from pipeline.core.display import Progress, numbered
 from pipeline.core.errors import InputError
 from pipeline.encoders.opener import Opener, TextOpener
-from pipeline.metrics.names import parse_measure
+from pipeline.metrics.definitions import parse_measure
 from pipeline.results.result import Result, check_kind, write_suite
 from pipeline.run.benchmark import Benchmark, Session
 from pipeline.run.estimate import obstacle

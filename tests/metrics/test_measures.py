@@ -101,7 +101,7 @@ def measures(draw: st.DrawFn) -> metrics.Measure:
         parameter: draw(drawn.get(parameter.name, st.sampled_from(parameter.values)))
         for parameter in definition.all_params
     }
-    params = tuple(sorted((each.name, value) for each, value in values.items() if value != each.default))
+    params = tuple(sorted((each.name, value) for each, value in values.items() if value != each.values[0]))
     cutoffs = st.integers(1, 2**31 - 1)
     cutoff = draw(
         {

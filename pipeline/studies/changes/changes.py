@@ -19,7 +19,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.records import Collection, Float64, Int64, JsonObject, Ranking
 from pipeline.core.result_records import columns_of
 from pipeline.core.table import Cell, Column, FilledColumn, Table, right, table_of
-from pipeline.metrics.names import Measure, parse_measure
+from pipeline.metrics.definitions import Measure, parse_measure
 from pipeline.studies.shared.cached import find_collection, scored_ranking
 from pipeline.studies.shared.pools import LoadedResults, deciding_pairs, difference_ranges, is_judged
 from pipeline.studies.study import Findings

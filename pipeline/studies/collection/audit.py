@@ -27,7 +27,7 @@ from pipeline.core.records import (
     Texts,
 )
 from pipeline.formats.texts import BATCH_ROWS
-from pipeline.metrics.names import Measure
+from pipeline.metrics.definitions import Measure
 from pipeline.metrics.scoring import compute_measures
 from pipeline.storage.whole_files import write_whole
 from pipeline.studies.shared.collections import write_beir

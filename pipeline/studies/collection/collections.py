@@ -12,7 +12,7 @@ from pipeline.core.display import Progress, silent
 from pipeline.core.errors import InputError
 from pipeline.core.records import Facts
 from pipeline.encoders.opener import TextOpener
-from pipeline.metrics.names import parse_measures
+from pipeline.metrics.definitions import parse_measures
 from pipeline.models.tokenizer import token_counter
 from pipeline.run.benchmark import Benchmark, Session
 from pipeline.storage.whole_files import check_new_folder

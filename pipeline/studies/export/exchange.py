@@ -26,8 +26,7 @@ from pipeline.config.suites import MtebTask
 from pipeline.core.errors import InputError
 from pipeline.core.records import JsonObject
 from pipeline.core.result_files import MANIFEST
-from pipeline.metrics.definitions import MEASURES
-from pipeline.metrics.names import parse_measure
+from pipeline.metrics.definitions import MEASURES, parse_measure
 from pipeline.results.folder import CollectionResult
 from pipeline.storage import whole_files
 from pipeline.studies.shared.mteb_tasks import task_of

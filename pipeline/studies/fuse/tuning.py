@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from pipeline.core.display import Bar
 from pipeline.core.errors import InputError
 from pipeline.core.records import Facts, Float64, Int64, Qrels, Ranking
-from pipeline.metrics.names import Measure
+from pipeline.metrics.definitions import Measure
 from pipeline.metrics.scoring import compute_measures
 from pipeline.search.fusion import Fusion, unions
 

@@ -29,7 +29,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.records import Array, Facts, Float64, Int64, JsonObject, Qrels
 from pipeline.core.table import Column, FilledColumn, Table, Tabular, right, table_of
 from pipeline.encoders.http.client import BYTES_PER_TOKEN
-from pipeline.metrics.names import Measure
+from pipeline.metrics.definitions import Measure
 from pipeline.metrics.statistics import CONFIDENCE
 from pipeline.studies.judge.bets_in_order import BetsInOrder
 from pipeline.studies.judge.grading import ask, family_of, grade_log, pair_key, prompt_of

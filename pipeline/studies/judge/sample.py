@@ -32,7 +32,7 @@ from pipeline.comparison.inputs import ResultLike
 from pipeline.core.display import counted
 from pipeline.core.errors import InputError
 from pipeline.core.records import Float64, Int64, Qrels
-from pipeline.metrics.names import Measure, parse_measure
+from pipeline.metrics.definitions import Measure, parse_measure
 from pipeline.studies.judge.pool import PoolRow, open_results, read_grades, rows_of_pairs, with_grades
 from pipeline.studies.shared.cached import scored_ranking
 from pipeline.studies.shared.pools import LoadedResults, deciding_pairs, difference_ranges, is_judged

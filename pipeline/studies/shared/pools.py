@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pipeline.core.records import BoolArray, Collection, Float64, Int64, Qrels, Ranking
-from pipeline.metrics.names import Measure
+from pipeline.metrics.definitions import Measure
 from pipeline.metrics.paired import SAME
 from pipeline.metrics.scoring import compute_measures
 from pipeline.results.folder import CollectionResult

@@ -22,7 +22,7 @@ from pipeline.config.stages import ExpectedScore
 from pipeline.core.errors import InputError
 from pipeline.core.records import Facts
 from pipeline.formats.tables import columns_shown
-from pipeline.metrics.names import parse_measure
+from pipeline.metrics.definitions import parse_measure
 
 MTEB_PLACES = 5  # MTEB rounds to these, and JSON drops the zeros at their end
 COLUMNS = ("model", "collection", "measure", "value")

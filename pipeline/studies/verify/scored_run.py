@@ -18,8 +18,8 @@ import pyarrow.compute as pc
 from pipeline.core.records import Collection, Facts
 from pipeline.formats.judgments import Judgments
 from pipeline.formats.runs import Run, read_run
+from pipeline.metrics.definitions import parse_measure
 from pipeline.metrics.evaluation import join_run_and_qrels, row_numbers
-from pipeline.metrics.names import parse_measure
 from pipeline.metrics.scoring import compute_measures, drop_hits, own_passages
 from pipeline.results.folder import ranking_file
 

@@ -27,8 +27,8 @@ from pipeline.core.result_files import MANIFEST, METRICS, RANKING, SUITE
 from pipeline.core.table import Column, FilledColumn, Table, Tabular, right, table_of
 from pipeline.formats.judgments import read_qrels
 from pipeline.formats.runs import read_run
+from pipeline.metrics.definitions import parse_measure
 from pipeline.metrics.evaluation import evaluate
-from pipeline.metrics.names import parse_measure
 from pipeline.metrics.paired import SAME
 from pipeline.results.folder import CollectionResult
 from pipeline.results.published import (
