@@ -67,7 +67,7 @@ def pretend(
     """Pretend another machine: processor, GPUs, bytes of memory and free disk, packages that it lacks."""
     if disk is not None:
         usage = SimpleNamespace(free=disk)
-        patch.setattr("pipeline.run.estimate.shutil.disk_usage", lambda path: usage)
+        patch.setattr("pipeline.run.benchmark.shutil.disk_usage", lambda path: usage)
     known = flags if flags is None else frozenset(flags)
     for name, found in (
         ("has_vnni", vnni),

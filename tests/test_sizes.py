@@ -19,7 +19,7 @@ SLACK = 0.97
 WING = ("native", "studies")
 """What the spine does not count."""
 LINES: dict[str, int] = {
-    "top": 510,
+    "top": 460,
     "cli": 1090,
     "comparison": 1340,
     "config": 2660,
@@ -34,12 +34,12 @@ LINES: dict[str, int] = {
     "report": 300,
     "results": 1150,
     "retrievers": 2680,
-    "run": 1640,
+    "run": 1670,
     "search": 2600,
     "storage": 1420,
     "studies": 10850,
-    "spine": 32650,
-    "whole": 47210,
+    "spine": 32640,
+    "whole": 47190,
 }
 """The most lines of each package, of the modules at the top, of the spine and of the whole."""
 SETTINGS: dict[str, int] = {

@@ -7,7 +7,9 @@ from the last stage back loads what is in the cache and lists what is missing; a
 from __future__ import annotations
 
 import logging
+import shutil
 import time
+from collections.abc import Container
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,14 +20,13 @@ from typing_extensions import override
 
 from pipeline.config import Config
 from pipeline.core import machine
-from pipeline.core.display import Progress, silent
+from pipeline.core.display import Progress, counted, figure, silent
 from pipeline.core.errors import InputError
 from pipeline.core.records import Collection, Facts
 from pipeline.core.result_records import ONLY_WHERE_MEASURED, StageRow
 from pipeline.data.collection_files import CORPUS
 from pipeline.encoders.opener import Opener, TextOpener
 from pipeline.engines.engine import Engine
-from pipeline.registry import make_retriever
 from pipeline.retrievers.retriever import COLLECTION, Identities
 from pipeline.retrievers.stage import Context, EngineFactory
 from pipeline.run import plan
@@ -138,7 +139,7 @@ class Benchmark:
         collection = plan.collection_stage(config, identity)
         corpus = self.store.folder(collection.recipe({})).absolute() / CORPUS
         self.resolved_config = identities.settle(config)
-        self.retriever = make_retriever(self.resolved_config, identities, identity, corpus)
+        self.retriever = plan.make_retriever(self.resolved_config, identities, identity, corpus)
         scores = plan.evaluate_stage(config, self.retriever)
         self.stages = {COLLECTION: collection, **self.retriever.plan(), plan.SCORES: scores}
         self.recipes: dict[str, Recipe] = {}
@@ -191,6 +192,37 @@ class Benchmark:
             if source.served:
                 source.confirm(self.store, self.session.fresh)
         self._confirmed = True
+
+    def obstacle(self, passages: int, queries: int, roles: Container[str]) -> InputError | None:
+        """What this machine lacks for the vectors and indexes of some roles; None if it holds them."""
+        sizes = self.retriever.stored_sizes(passages, queries)
+        sizes = {role: size for role, size in sizes.items() if role in roles}
+        cache = Path(self.config.cache)
+        existing = next(path for path in (cache, *cache.absolute().parents) if path.exists())
+        memory = {role: size.memory for role, size in sizes.items()}
+        disk = {role: size.disk - self.written(role) for role, size in sizes.items()}
+        total, free = sum(disk.values()), shutil.disk_usage(existing).free
+        for what, needs, needed, here, where in (
+            ("memory", memory, max(memory.values(), default=0), machine.memory_bytes(), "this machine has"),
+            ("disk", disk, total, free, f"the disk of {cache} has free"),
+        ):
+            if needed <= here:
+                continue
+            largest = max(needs, key=lambda role: needs[role])
+            fixes = [sizes[largest].smaller, "another disk by --set cache=DIR" if what == "disk" else ""]
+            return InputError(
+                f"{self.config.name}: the vectors and the index of {counted(passages, 'passage')} take "
+                f"{figure(needed, 'bytes')} of {what}, most in stage {largest}, and {where} "
+                f"{figure(here, 'bytes')}",
+                allowed=f"about {int(passages * here / needed):,} passages with these settings",
+                fix=f"take {', or '.join([*filter(None, fixes), 'fewer passages by data.corpus'])}",
+            )
+        return None
+
+    def written(self, role: str) -> int:
+        """The bytes that an interrupted run has written of a stage."""
+        folder = self.store.folder(self.recipes[role])
+        return sum(path.stat().st_size for path in folder.iterdir()) if folder.is_dir() else 0
 
     def missing(self, *targets: str) -> list[str]:
         """The stages that have to be made for some, in order; what they need and is there is loaded."""

@@ -7,7 +7,6 @@ these before it encodes.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +16,6 @@ import numpy as np
 
 from pipeline.config import SOURCES, Config
 from pipeline.core import machine, records
-from pipeline.core.display import counted, figure
 from pipeline.core.errors import InputError
 from pipeline.core.records import ROLES, Facts
 from pipeline.core.result_files import MANIFEST, METRICS
@@ -137,7 +135,7 @@ def estimate(benchmark: Benchmark, passages: int, queries: int, roles: Collectio
             items = (row.items or 0) * (by_passages if grows_with == "passages" else by_queries)
             work = items * (by_passages if grows_with == "product" else 1) * longer.get(role, 1)
             if size and size.disk and not benchmark.has(role):
-                work *= 1 - min(_written(benchmark, role) / size.disk, 1)
+                work *= 1 - min(benchmark.written(role) / size.disk, 1)
             seconds = work / row.items_per_second if row.items_per_second else None
             memory = row.peak_rss_mb
             if disk is None and row.bytes is not None and row.items:
@@ -150,34 +148,8 @@ def estimate(benchmark: Benchmark, passages: int, queries: int, roles: Collectio
         stages[role] = StageEstimate(seconds, memory, disk, each)
     keys = {role: benchmark.recipes[role].key for role in roles}
     return RunEstimate(
-        passages, queries, stages, keys, measured, obstacle(benchmark, passages, queries, roles)
+        passages, queries, stages, keys, measured, benchmark.obstacle(passages, queries, roles)
     )
-
-
-def obstacle(benchmark: Benchmark, passages: int, queries: int, roles: Collection[str]) -> InputError | None:
-    """What this machine lacks for the vectors and indexes of some roles; None if it holds them."""
-    sizes = benchmark.retriever.stored_sizes(passages, queries)
-    sizes = {role: size for role, size in sizes.items() if role in roles}
-    cache = Path(benchmark.config.cache)
-    existing = next(path for path in (cache, *cache.absolute().parents) if path.exists())
-    memory = {role: size.memory for role, size in sizes.items()}
-    disk = {role: size.disk - _written(benchmark, role) for role, size in sizes.items()}
-    for what, needs, needed, here, where in (
-        ("memory", memory, max(memory.values(), default=0), machine.memory_bytes(), "this machine has"),
-        ("disk", disk, sum(disk.values()), shutil.disk_usage(existing).free, f"the disk of {cache} has free"),
-    ):
-        if needed <= here:
-            continue
-        largest = max(needs, key=lambda role: needs[role])
-        fixes = [sizes[largest].smaller, "another disk by --set cache=DIR" if what == "disk" else ""]
-        return InputError(
-            f"{benchmark.config.name}: the vectors and the index of {counted(passages, 'passage')} take "
-            f"{figure(needed, 'bytes')} of {what}, most in stage {largest}, and {where} "
-            f"{figure(here, 'bytes')}",
-            allowed=f"about {int(passages * here / needed):,} passages with these settings",
-            fix=f"take {', or '.join([*filter(None, fixes), 'fewer passages by data.corpus'])}",
-        )
-    return None
 
 
 def _mean_tokens(
@@ -196,12 +168,6 @@ def _mean_tokens(
             sample = [before + text + after for text in sampled]
             counts = np.array(token_counter(model.tokenizers[role])(sample))
             yield prefix + role, float(np.minimum(counts, model.max_lengths[role]).mean())
-
-
-def _written(benchmark: Benchmark, role: str) -> int:
-    """The bytes that an interrupted run has written of a stage."""
-    folder = benchmark.store.folder(benchmark.recipes[role])
-    return sum(path.stat().st_size for path in folder.iterdir()) if folder.is_dir() else 0
 
 
 def roles_of_run(benchmark: Benchmark) -> list[str]:

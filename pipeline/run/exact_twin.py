@@ -23,14 +23,14 @@ SCHEMA = 2
 
 
 def losses(benchmark: Benchmark) -> Facts:
-    """The section `against_exact` of `metrics.json`, by its key; empty where nothing is compared.
+    """The section `against_exact` of `metrics.json`, of an approximate index; empty where none is asked for.
 
     Of a reranked ranking, it is that of the first stage. It is an artifact of its own, of the bytes of both
     scores and rankings, so that a run from the cache opens no ranking.
     """
     config = benchmark.resolved_config.model_copy(update={"rerank": None})
     index, search = config.index, config.search
-    if not (search.against_exact and index.factory != FLAT and isinstance(config.model, RowSettings)):
+    if not (search.against_exact and isinstance(config.model, RowSettings)):
         return {}
     without = {"parameters": {}, "memory_mb": MEMORY_MB, "against_exact": False}
     flat = IndexConfig(factory=FLAT, metric=index.metric)

@@ -1,15 +1,17 @@
-"""The plan of a benchmark: the collection first, then the retriever's stages, and the scores last."""
+"""The plan of a benchmark: the collection first, then the stages of its retriever, and the scores last."""
 
 from __future__ import annotations
 
 import io
 from collections.abc import Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from pipeline.config import Config, keyed_settings
+from pipeline.config import BACKENDS, Config, keyed_settings
+from pipeline.config.model import RowSettings
 from pipeline.core.errors import InputError
 from pipeline.core.records import Collection, Facts, from_numpy
 from pipeline.core.result_files import PER_QUERY
@@ -18,7 +20,7 @@ from pipeline.data.collection_files import contents_of, open_collection
 from pipeline.data.loading import Identity
 from pipeline.data.query_fields import read_clusters
 from pipeline.metrics.definitions import Measure, parse_measures
-from pipeline.retrievers.retriever import COLLECTION, Evaluator, Retriever
+from pipeline.retrievers.retriever import COLLECTION, Evaluator, Identities, Retriever
 from pipeline.retrievers.stage import Context, Inputs, Stage
 from pipeline.storage.artifacts import Artifact, Draft
 from pipeline.storage.hashing import file_changed, hash_json
@@ -43,6 +45,42 @@ def collection_stage(config: Config, identity: Identity) -> Stage:
 
     parts = {"passages": identity.passages, "queries": identity.queries, "qrels": identity.qrels}
     return Stage(COLLECTION, 0, (), {}, parts, make, open_collection, exact_bytes=True)
+
+
+def make_retriever(config: Config, identities: Identities, identity: Identity, corpus: Path) -> Retriever:
+    """The retriever of a config, made of those that it joins or reranks; no other kind is imported.
+
+    Arguments are as of `Retriever`.
+    """
+    configs = [config.model_copy(update={"rerank": None})] if config.rerank else config.parts
+    parts = [make_retriever(part, identities, identity, corpus) for part in configs]
+    arguments, model = (config, identities, identity, corpus, parts), config.model
+    if config.rerank:
+        from pipeline.retrievers.reranked import RerankingRetriever
+
+        return RerankingRetriever(*arguments)
+    if config.fuse or model is None:
+        from pipeline.retrievers.fused import FusionRetriever
+
+        return FusionRetriever(*arguments)
+    if model.backend == "bm25":
+        from pipeline.retrievers.bm25 import Bm25
+
+        return Bm25(*arguments)
+    if not isinstance(model, RowSettings):
+        added: type[Retriever] = BACKENDS.opener(model.backend)
+        return added(*arguments)
+    if model.output == "sparse":
+        from pipeline.retrievers.sparse import Sparse
+
+        return Sparse(*arguments)
+    if model.output == "multivector":
+        from pipeline.retrievers.multivector import MultiVector
+
+        return MultiVector(*arguments)
+    from pipeline.retrievers.dense import Dense
+
+    return Dense(*arguments)
 
 
 def evaluate_stage(config: Config, retriever: Retriever) -> Stage:

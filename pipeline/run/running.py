@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 
-from pipeline.config import Config
+from pipeline.config import FLAT, Config
 from pipeline.config.files import refuse_namesakes
 from pipeline.core import machine
 from pipeline.core.display import Progress, numbered
@@ -19,8 +19,6 @@ from pipeline.encoders.opener import Opener, TextOpener
 from pipeline.metrics.definitions import parse_measure
 from pipeline.results.result import Result, check_kind, write_suite
 from pipeline.run.benchmark import Benchmark, Session
-from pipeline.run.estimate import obstacle
-from pipeline.run.exact_twin import losses
 from pipeline.run.plan import SCORES
 from pipeline.run.writing import check_folder, write_result
 from pipeline.storage.hashing import hash_json
@@ -72,24 +70,8 @@ class ConfigRun:
             where = f"{self.config.name}, collection {name}" if self.config.suite else name
             raise InputError(f"{where}: {first.found}", allowed=first.allowed, fix=first.fix) from first
 
-    def each(self, progress: Progress, number: int, total: int) -> Outcome:
-        """Run the benchmarks, write the results, and report the outcome of the whole."""
-        if self.config.suite:
-            self._run_collections(progress)
-            if not self.results:
-                return Outcome(self.config, None, next(iter(self.errors.values())))
-            return Outcome(self.config, self._write_suite(), None)
-        benchmark = self.waiting.pop(0)
-        if total > 1:
-            log.info("%d of %d: %s", number, total, self.config.name)
-            benchmark.progress = numbered(progress, number, total)
-        try:
-            return Outcome(self.config, finish(benchmark, self.folder), None)
-        except Exception as failure:
-            return Outcome(self.config, None, failure)
-
-    def _run_collections(self, progress: Progress) -> None:
-        """Run every collection; one that fails does not stop those after it."""
+    def run_collections(self, progress: Progress) -> Outcome:
+        """Run every collection of a suite; one that fails does not stop those after it."""
         order = list(self.config.members)
         for benchmark in self.waiting:
             benchmark.progress = numbered(progress, order.index(benchmark.config.name) + 1, len(order))
@@ -105,6 +87,9 @@ class ConfigRun:
                 log.warning("%s: collection %s failed", self.config.name, name)
                 self.errors[name] = failure
                 benchmark.session.close_engine()
+        if not self.results:
+            return Outcome(self.config, None, next(iter(self.errors.values())))
+        return Outcome(self.config, self._write_suite(), None)
 
     def _make_by_engine(self) -> None:
         """Where collections use several engines, make for all what one of them does, then open the next.
@@ -156,8 +141,10 @@ def prepare(
                 if not benchmark.has(benchmark.retriever.ranking):
                     benchmark.check()
                 run.waiting.append(benchmark)
-    if alone:
-        _open_engine(runs[0].waiting[0])  # a missing cluster is found before anything is written
+    if alone:  # a missing cluster is found before anything is written
+        (benchmark,) = runs[0].waiting
+        for engine in benchmark.engines_to_open()[:1]:
+            session.engine(engine, benchmark.store)
     for run in runs:
         for benchmark in [*run.waiting]:
             with run.leaving_out(benchmark.config.name):
@@ -207,7 +194,7 @@ def check_collection(benchmark: Benchmark, alone: bool = True) -> None:
         return
     benchmark.retriever.check_collection(collection)
     to_make = benchmark.missing(benchmark.retriever.ranking)
-    if lacking := obstacle(benchmark, len(collection.passages), len(collection.queries), to_make):
+    if lacking := benchmark.obstacle(len(collection.passages), len(collection.queries), to_make):
         raise lacking
 
 
@@ -216,7 +203,17 @@ def run_each(runs: Sequence[ConfigRun], progress: Progress, session: Session) ->
     with session:
         for number, run in enumerate(runs, start=1):
             try:
-                yield run.each(progress, number, len(runs))
+                if run.config.suite:
+                    yield run.run_collections(progress)
+                    continue
+                if len(runs) > 1:
+                    log.info("%d of %d: %s", number, len(runs), run.config.name)
+                    run.waiting[0].progress = numbered(progress, number, len(runs))
+                try:
+                    outcome = Outcome(run.config, finish(run.waiting.pop(0), run.folder), None)
+                except Exception as failure:
+                    outcome = Outcome(run.config, None, failure)
+                yield outcome
             finally:
                 session.close_engine()
 
@@ -225,7 +222,7 @@ def finish(benchmark: Benchmark, folder: Path) -> Result:
     """Run a benchmark and write its result folder."""
     started = time.perf_counter()
     benchmark.confirm()
-    computes = _open_engine(benchmark)  # a missing cluster is found before work
+    to_make = benchmark.missing(benchmark.retriever.ranking, SCORES)
     for source in benchmark.retriever.sources():
         if not isinstance(source, Opener):
             continue
@@ -235,24 +232,19 @@ def finish(benchmark: Benchmark, folder: Path) -> Result:
             for doubt in filter(None, (model.guessed, model.hint)):
                 log.warning("model %s: %s", model.name, doubt)
         lacking = machine.emulated_precision(model.precision) if source.device == "cpu" else ""
-        if lacking and computes:
+        if lacking and any(benchmark.stages[name].engine for name in to_make):
             faster = ", ".join(machine.fast_precisions()) or "none"
             log.warning(
                 "model %s: %s is slower than fp32 on this processor, which lacks %s (faster than fp32: %s)",
                 *(source.settings.label, model.precision, lacking, faster),
             )
-    to_make = benchmark.missing(benchmark.retriever.ranking, SCORES)
     work = f"computes {', '.join(to_make)}." if to_make else "everything is in the cache"
     log.info("%s: %s", benchmark.config.name, work)
     artifacts, stages = benchmark.run()
-    lost = losses(benchmark)
+    lost = {}
+    if benchmark.config.index.factory != FLAT:
+        from pipeline.run.exact_twin import losses
+
+        lost = losses(benchmark)
     benchmark.seconds += time.perf_counter() - started
     return write_result(folder, benchmark, artifacts, stages, lost)
-
-
-def _open_engine(benchmark: Benchmark) -> bool:
-    """Open the first engine that a benchmark needs; whether it needs one."""
-    engines = benchmark.engines_to_open()
-    if engines:
-        benchmark.session.engine(engines[0], benchmark.store)
-    return bool(engines)

@@ -80,7 +80,8 @@ def _write_files(folder: Path, metrics: Facts, manifest: Facts, copied: Sequence
     if lock is None:
         log.warning("waiting: another run is writing %s", folder)
         lock = locks.hold(folder)
-    _keep_other(folder, manifest["recipes"])
+    if (folder / MANIFEST).exists():
+        _keep_other(folder, manifest["recipes"])
     for left in folder.glob(f".*{whole_files.TEMPORARY}"):  # by a process that was killed
         left.unlink(missing_ok=True)
     added = added_files(folder, FILES)
