@@ -7,7 +7,7 @@ from .judgments import (
 )
 from .npy import map_vectors as map_vectors
 from .runs import Run as Run, read_run as read_run, write_run as write_run
-from .tables import read_jsonl as read_jsonl, read_judgments as read_judgments
+from .tables import read_judgments as read_judgments, read_texts as read_texts
 from .texts import (
     Batch as Batch,
     read_blocks as read_blocks,

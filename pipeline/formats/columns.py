@@ -24,7 +24,7 @@ import numpy.typing as npt
 from pipeline.core import machine
 from pipeline.core.errors import InputError, short_repr
 from pipeline.core.records import Array, Int32, Int64, UInt64
-from pipeline.formats.texts import ID_BYTES, Block, decoded, read_blocks, refuse_unfit_ids, unfit_ids
+from pipeline.formats.texts import ID_BYTES, Block, decoded, read_blocks, refuse_unfit_ids
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -51,6 +51,7 @@ class Form:
     arrow_type: str  # that Arrow reads it as
     convert: Callable[[pa.Array], Array]  # raises ValueError if a number is malformed
     rule: str  # what numbers are allowed, for errors
+    fingerprinted: bool = False  # whether its documents are, by which `repeated_pairs` finds repeats
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ class Columns:
     documents: pa.ChunkedArray  # Arrow strings [lines]
     values: Array  # [lines], as the form converts them
     numbers: Int64  # int64 [lines], the line's number in the file, from 1
-    fingerprints: UInt64  # uint64 [lines], of the documents
+    fingerprints: UInt64  # uint64 [lines], of the documents; [0] if the form has none
 
 
 _Part: TypeAlias = "tuple[pa.RunEndEncodedArray, pa.Array, Array, Int64, UInt64]"
@@ -150,11 +151,6 @@ def _parse(block: Block, form: Form) -> _Part | None:
         read = csv.ReadOptions(column_names=form.columns, block_size=2 * len(text), use_threads=False)
         table = csv.read_csv(pa.BufferReader(text), read, parse, convert)
         queries, documents, values = (column.combine_chunks() for column in table.columns)
-        longest = max(np.diff(string_buffers(ids)[0]).max(initial=0) for ids in (queries, documents))
-        if longest > ID_BYTES or text.translate(None, _PLAIN):  # few files need the slow test
-            for ids, is_query in ((queries, True), (documents, False)):
-                if pc.any(unfit_ids(ids, is_query)).as_py():
-                    raise ValueError("an id is unfit")
         converted = form.convert(values)
     except ValueError as error:  # Arrow's errors are ValueErrors, too
         raise _explained(block, form, error) from None
@@ -163,7 +159,12 @@ def _parse(block: Block, form: Form) -> _Part | None:
     else:
         ends = np.flatnonzero(np.frombuffer(text + b"\n", dtype=np.uint8) == 10)
         numbers = block.first + np.flatnonzero(np.diff(ends, prepend=-1) > 1)
-    return pc.run_end_encode(queries), documents, converted, numbers, fingerprints(documents)
+    longest = max(np.diff(string_buffers(ids)[0]).max(initial=0) for ids in (queries, documents))
+    if longest > ID_BYTES or text.translate(None, _PLAIN):  # few files need the slow test
+        for ids, what in ((queries, "query"), (documents, "passage")):
+            refuse_unfit_ids(ids, what, lambda row: f"{block.path}, line {numbers[row]}")
+    prints = fingerprints(documents) if form.fingerprinted else np.zeros(0, np.uint64)
+    return pc.run_end_encode(queries), documents, converted, numbers, prints
 
 
 def _explained(block: Block, form: Form, error: ValueError) -> InputError:
@@ -175,10 +176,6 @@ def _explained(block: Block, form: Form, error: ValueError) -> InputError:
         named = dict(zip(form.columns, fields, strict=True))
         try:
             _convert_one(form, fields)
-            for column, what in (("query", "query"), ("document", "passage")):
-                refuse_unfit_ids([named[column]], what, [place].__getitem__)
-        except InputError as unfit:
-            return unfit
         except ValueError:
             found = f"{place}: the {form.value} is {short_repr(named[form.value])}"
             return InputError(found, allowed=form.rule, fix="correct that line")

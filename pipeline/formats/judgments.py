@@ -17,7 +17,6 @@ fields.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -28,8 +27,8 @@ import numpy as np
 from pipeline.core.errors import InputError
 from pipeline.core.order import MOST_BYTES
 from pipeline.core.records import Array, Int32, Int64, Qrels, from_numpy
-from pipeline.formats.columns import Form, data_lines, read_columns, repeated_keys, wrong_width
-from pipeline.formats.texts import Block, SourceRecords, read_blocks, refuse_unfit_ids
+from pipeline.formats.columns import Form, read_columns, repeated_keys, wrong_width
+from pipeline.formats.texts import SourceRecords, read_blocks, refuse_unfit_ids
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -38,6 +37,7 @@ LOWEST_GRADE = -(2**31)
 HIGHEST_GRADE = 2**31 - 1
 GRADE_RULE = f"a number from {LOWEST_GRADE} to {HIGHEST_GRADE}"
 _HEADER_WORDS = {"score", "relevance", "rel", "grade", "label", "judgment", "judgement"}
+_DATA_LINE = re.compile(rb"^[^\S\n]*[^\s#][^\n]*", re.MULTILINE)  # neither blank nor a comment
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?", re.ASCII)
 
 
@@ -139,18 +139,25 @@ def read_qrels(path: Path | str) -> Judgments:
     blocks = read_blocks(path)
     columns = None
     for block in blocks:
-        number, fields = next(data_lines(block), (0, []))
-        if not fields:
+        line = _DATA_LINE.search(block.data)
+        if line is None:
             continue
+        number = block.first + block.data.count(b"\n", 0, line.start())
+        fields = [field.decode(errors="replace") for field in line[0].split()]
         form = {len(form.columns): form for form in (BEIR, TREC)}.get(len(fields))
         if form is None:
             raise wrong_width(block, number, len(fields), BEIR, TREC)
-        is_header = fields[-1].lower() in _HEADER_WORDS
-        _refuse_first_line(block, number, fields, is_header)
-        if is_header:
-            passed = number - block.first + 1
-            rest = b"".join(block.data.split(b"\n", passed)[passed:])
-            block = replace(block, first=number + 1, rows=block.rows - passed, data=rest)
+        if fields[-1].lower() in _HEADER_WORDS:
+            if re.match("corpus|doc|passage|pid", fields[0], re.IGNORECASE) and fields[-2][0] in "qQ":
+                raise InputError(
+                    f"{path}, line {number}: the header is {' '.join(fields)}",
+                    allowed="query-id corpus-id score",
+                    fix="swap the columns of queries and of passages",
+                )
+            rows, rest = block.rows - (number + 1 - block.first), block.data[line.end() + 1 :]
+            block = replace(block, first=number + 1, rows=rows, data=rest)
+        elif len(cells := line[0].rstrip().split(b"\t")) != len(fields):
+            _refuse_shifted(f"{path}, line {number}", [cell.decode(errors="replace") for cell in cells])
         columns = read_columns(chain([block], blocks), form)
         break
     if columns is None:
@@ -173,25 +180,15 @@ def beir_qrels(query_ids: pa.Array, passage_ids: pa.Array, judged: Judgments | Q
     return "query-id\tcorpus-id\tscore\n" + "".join(lines)
 
 
-def _refuse_first_line(block: Block, number: int, fields: Sequence[str], is_header: bool) -> None:
-    """Refuse a header that names the passage before the query, and tabs around an empty or a spaced field.
+def _refuse_shifted(place: str, cells: list[str]) -> None:
+    """Refuse a first line whose tabs are around an empty field or one that holds a space.
 
     Lines are split at all white space, so such a field would shift the columns behind it.
     """
-    place = f"{block.path}, line {number}"
-    first, second = fields[0].lower(), fields[-2].lower()
-    if is_header and re.match("corpus|doc|passage|pid", first) and second.startswith("q"):
+    if len(cells) in (len(BEIR.columns), len(TREC.columns)) and is_grade(cells[-1].strip()):
+        wrong = next(field for field, cell in enumerate(cells, start=1) if len(cell.split()) != 1)
         raise InputError(
-            f"{place}: the header is {' '.join(fields)}",
-            allowed="query-id corpus-id score",
-            fix="swap the columns of queries and of passages",
-        )
-    columns = dict(block.lines())[number].decode().rstrip().split("\t")
-    is_table = len(columns) in (len(BEIR.columns), len(TREC.columns)) and is_grade(columns[-1].strip())
-    if is_table and len(columns) != len(fields):
-        wrong = next(field for field, column in enumerate(columns, start=1) if len(column.split()) != 1)
-        raise InputError(
-            f"{place}: {len(columns)} fields separated by tabs, and number {wrong} is empty or holds a space",
+            f"{place}: {len(cells)} fields separated by tabs, and number {wrong} is empty or holds a space",
             allowed="no white space inside an id",
             fix="write 0 for an iteration, or rename the id, in the collection and in the judgments",
         )

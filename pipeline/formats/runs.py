@@ -45,7 +45,7 @@ def _scores(column: pa.Array) -> Float64:
     return scores
 
 
-RUN = Form(("query", "Q0", "document", "rank", "score", "tag"), "score", "float64", _scores, "a number")
+RUN = Form(("query", "Q0", "document", "rank", "score", "tag"), "score", "float64", _scores, "a number", True)
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,16 @@ import numpy as np
 from pipeline.core.errors import InputError, short_repr
 from pipeline.core.records import Array, Int64
 from pipeline.formats.judgments import GRADE_RULE, Judgments, grades_of, is_grade, make_judgments
-from pipeline.formats.texts import BATCH_ROWS, Batch, Block, SourceRecords, is_gzip, parse_lines, read_blocks
+from pipeline.formats.texts import (
+    BATCH_ROWS,
+    Batch,
+    Block,
+    SourceRecords,
+    is_gzip,
+    parse_lines,
+    read_blocks,
+    read_tsv,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -142,24 +151,27 @@ def read_rows(
             yield from (_parquet if form == "parquet" else _delimited)(path, columns, optional)
 
 
-def read_jsonl(path: Path, id_field: str, title_field: str | None = None) -> Iterator[Batch]:
-    """Passages or queries of a JSONL file, with fields `id_field`, `text` and perhaps `title_field`."""
-    import pyarrow as pa
-
+def read_texts(path: Path, id_field: str | None, title_field: str | None = None) -> Iterator[Batch]:
+    """Passages or queries of JSON lines with `id_field`, `text` and perhaps `title_field`; None: of TSV."""
+    if id_field is None:
+        yield from read_tsv(path)
+        return
     titles = [title_field] if title_field else []
     for block in read_blocks(path):
-        rows = _fast(block, {id_field: pa.string()}, titles) or _fast(block, {id_field: pa.int64()}, titles)
-        rows = rows or rows_of_lines(block, [id_field, "text"], titles, ids=[id_field])
-        yield rows.texts(id_field, "text", title_field)
+        batch = _fast(block, id_field, "string", titles) or _fast(block, id_field, "int64", titles)
+        if batch is None:
+            rows = rows_of_lines(block, [id_field, "text"], titles, ids=[id_field])
+            batch = rows.texts(id_field, "text", title_field)
+        yield batch
 
 
-def _fast(block: Block, id_type: dict[str, pa.DataType], titles: Sequence[str]) -> TableRows | None:
+def _fast(block: Block, id_field: str, id_type: str, titles: Sequence[str]) -> Batch | None:
     """The texts of a block as Arrow reads them, with ids of one type; None if they cannot be trusted."""
     import pyarrow as pa
     from pyarrow.json import ParseOptions, ReadOptions, read_json
 
-    types = id_type | dict.fromkeys(["text", *titles], pa.string())
-    options = ParseOptions(explicit_schema=pa.schema(types), unexpected_field_behavior="ignore")
+    types = {id_field: id_type} | dict.fromkeys(["text", *titles], "string")
+    options = ParseOptions(explicit_schema=pa.schema(types.items()), unexpected_field_behavior="ignore")
     if _NULL.match(block.data) or _NEXT_NULL.search(block.data):
         return None
     try:
@@ -168,12 +180,13 @@ def _fast(block: Block, id_type: dict[str, pa.DataType], titles: Sequence[str]) 
         table = read_json(pa.py_buffer(block.data), ReadOptions(block_size=1 << 20), options)
     except (pa.ArrowException, UnicodeDecodeError):
         return None
-    columns = {name: table.column(name).combine_chunks() for name in types}
+    ids, texts, *titled = (table.column(name).combine_chunks() for name in types)
     # one row on each line, or the numbers of lines would be wrong in messages
-    if len(table) != block.rows or any(columns[name].null_count for name in (*id_type, "text")):
+    if len(table) != block.rows or ids.null_count or texts.null_count:
         return None
     numbers = range(block.first, block.first + len(table))
-    return TableRows(columns, str(block.path), "line", numbers, block.advance)
+    title = next((column.fill_null("") for column in titled if column.null_count < len(table)), None)
+    return Batch(ids.cast("string"), texts, title, str(block.path), "line", numbers, block.advance)
 
 
 def form_of(path: Path) -> str:

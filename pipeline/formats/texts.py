@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import re
 import unicodedata
 import zlib
 from collections import Counter
@@ -113,14 +114,6 @@ _UNFIT = r"[\x00-\x20\x{7f}-\x{a0}\p{Z}\x{feff}]|^$|^\p{Cf}|\p{Cf}$"
 """White space, control characters, a byte order mark, no character, an invisible one at an end (RE2)."""
 
 
-def unfit_ids(ids: pa.Array | pa.ChunkedArray, query: bool) -> pa.Array | pa.ChunkedArray:
-    """Arrow booleans [n]: which ids TREC files cannot hold (`refuse_unfit_ids`)."""
-    import pyarrow.compute as pc
-
-    unfit = pc.match_substring_regex(ids, f"^#|{_UNFIT}" if query else _UNFIT)
-    return pc.or_(unfit, pc.greater(pc.binary_length(ids), ID_BYTES))
-
-
 def refuse_unfit_ids(ids: pa.Array | list[str], what: str, place: Callable[[int], str]) -> None:
     """Refuse ids that TREC files cannot hold, or that look like others, wherever they come from.
 
@@ -136,8 +129,9 @@ def refuse_unfit_ids(ids: pa.Array | list[str], what: str, place: Callable[[int]
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    unfit = unfit_ids(pa.array(ids, pa.string()) if isinstance(ids, list) else ids, what == "query")
-    row = pc.index(unfit, True).as_py()
+    ids = pa.array(ids, pa.string()) if isinstance(ids, list) else ids
+    unfit = pc.match_substring_regex(ids, f"^#|{_UNFIT}" if what == "query" else _UNFIT)
+    row = pc.index(pc.or_(unfit, pc.greater(pc.binary_length(ids), ID_BYTES)), True).as_py()
     if row < 0:
         return
     raise InputError(
@@ -182,6 +176,8 @@ class Batch(SourceRecords):
 BLOCK_BYTES = 4 << 20
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _GZIP_MAGIC = b"\x1f\x8b"  # no UTF-8 text begins so
+_FOREIGN = re.compile(rb"\xff\xfe|\xfe\xff|.?\0|BZh|\xfd7zXZ|PK\x03\x04|\x28\xb5\x2f\xfd|PAR1", re.DOTALL)
+"""How UTF-16 text begins, with its mark or without, and files of bzip2, xz, zip, zstd and Parquet."""
 
 
 @dataclass(frozen=True)
@@ -220,8 +216,8 @@ def read_blocks(path: Path | str) -> Iterator[Block]:
             stream = io.BufferedReader(gzip.GzipFile(fileobj=raw)) if zipped else raw
             while data := stream.read(BLOCK_BYTES):
                 data += stream.readline()
-                if number == 1:
-                    _refuse_foreign(data, path)
+                if number == 1 and _FOREIGN.match(data):
+                    raise _foreign(path, data)
                 data = data.removeprefix(_BYTE_ORDER_MARK)
                 if _BYTE_ORDER_MARK in data:
                     data = data.replace(b"\n" + _BYTE_ORDER_MARK, b"\n")
@@ -243,22 +239,17 @@ def is_gzip(path: Path) -> bool:
     """Whether a file of text is gzip data, whatever its name is; one of another form is refused."""
     with open(path, "rb") as file:
         start = file.read(8)
-    _refuse_foreign(start, path)
+    if _FOREIGN.match(start):
+        raise _foreign(path, start)
     return start.startswith(_GZIP_MAGIC)
 
 
-_FOREIGN = (b"\xff\xfe", b"\xfe\xff", b"BZh", b"\xfd7zXZ", b"PK\x03\x04", b"\x28\xb5\x2f\xfd", b"PAR1")
-"""What UTF-16 text begins with, and files of bzip2, xz, zip, zstd and Parquet."""
-
-
-def _refuse_foreign(data: bytes, path: Path) -> None:
-    """Refuse a file whose first bytes tell that it is no UTF-8 text; UTF-16 may begin with a zero, too."""
-    if data.startswith(_FOREIGN) or 0 in data[:2]:
-        raise InputError(
-            f"{path}: is no UTF-8 text: it begins with {data[:5]!r}",
-            allowed="UTF-8 text, plain or packed by gzip",
-            fix="unpack it, or convert it, for example with iconv",
-        )
+def _foreign(path: Path, data: bytes) -> InputError:
+    return InputError(
+        f"{path}: is no UTF-8 text: it begins with {data[:5]!r}",
+        allowed="UTF-8 text, plain or packed by gzip",
+        fix="unpack it, or convert it, for example with iconv",
+    )
 
 
 def decoded(line: bytes, place: str) -> str:

@@ -9,7 +9,7 @@ from inside import resize
 from layouts import beir
 
 from pipeline import InputError
-from pipeline.formats import read_blocks, read_jsonl
+from pipeline.formats import read_blocks, read_texts
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def test_line_numbers_count_blank_lines_and_later_blocks(tmp_path):
     good = "".join(json.dumps({"_id": str(row), "text": "word " * 500}) + "\n" for row in range(2_000))
     path.write_text(good + "\n\n" + '{"_id": "x"}\n')
     with pytest.raises(InputError, match=r"corpus\.jsonl, line 2003: no column 'text'"):
-        list(read_jsonl(path, "_id", "title"))
+        list(read_texts(path, "_id", "title"))
 
 
 def test_blank_lines_a_byte_order_mark_and_a_very_long_line_are_read(tmp_path):
@@ -51,7 +51,7 @@ def test_blank_lines_a_byte_order_mark_and_a_very_long_line_are_read(tmp_path):
     long = "long " * 2_000_000
     lines = [f'\ufeff{{"_id": "1", "text": "{long}"}}\r\n', "\n", '{"_id": "2", "text": ""}']
     path.write_text("".join(lines), encoding="utf-8", newline="")
-    batches = list(read_jsonl(path, "_id", "title"))
+    batches = list(read_texts(path, "_id", "title"))
     assert [text for batch in batches for text in batch.texts.to_pylist()] == [long, ""]
     places = [batch.place(row) for batch in batches for row in range(len(batch.ids))]
     assert places == [f"{path}, line 1", f"{path}, line 3"]
@@ -87,7 +87,7 @@ def test_arrow_and_json_read_the_same(tmp_path, records, ascii_only):
     objects = [{"_id": name, "text": text, "title": title, "n": 1.5} for name, text, title in records]
     lines = [json.dumps(record, ensure_ascii=ascii_only) for record in objects]
     path.write_text("\n".join(lines), encoding="utf-8", newline="")
-    (batch,) = read_jsonl(path, "_id", "title")
+    (batch,) = read_texts(path, "_id", "title")
     assert batch.ids.to_pylist() == [name for name, _, _ in records]
     assert batch.texts.to_pylist() == [text for _, text, _ in records]
     titles = batch.titles.to_pylist() if batch.titles is not None else [""] * len(records)

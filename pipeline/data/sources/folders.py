@@ -17,8 +17,8 @@ from pipeline.core.errors import InputError
 from pipeline.core.records import JsonObject
 from pipeline.formats import tables
 from pipeline.formats.judgments import Judgments, no_judgments, read_qrels
-from pipeline.formats.tables import read_jsonl
-from pipeline.formats.texts import Batch, read_tsv
+from pipeline.formats.tables import read_texts
+from pipeline.formats.texts import Batch
 from pipeline.storage.hashing import hash_user_file
 
 if TYPE_CHECKING:
@@ -53,10 +53,6 @@ class FolderLayout:
         files = f"{self.corpus}, {self.queries} and {self.qrels}".replace("{split}", "<split>")
         return f"{self.title}: {files}, each plain or .gz"
 
-    def read_texts(self, path: Path, title: str | None = None) -> Iterator[Batch]:
-        """The passages or queries of a file, with titles from the field `title`."""
-        return read_jsonl(path, self.id_field, title) if self.id_field else read_tsv(path)
-
 
 LAYOUTS = {
     "beir": FolderLayout("BEIR's layout", "corpus.jsonl", "queries.jsonl", "qrels/{split}.tsv", "_id"),
@@ -79,6 +75,7 @@ class FolderSource:
     """A collection of three files."""
 
     name: str  # of the layout, part of the files' identity
+    id_field: str | None  # of texts in JSON lines; None where they are in TSV
     corpus_file: Path
     queries_file: Path
     qrels_file: Path | None  # None without judgments
@@ -101,11 +98,11 @@ class FolderSource:
 
     def passages(self) -> Iterator[Batch]:
         """The corpus."""
-        return LAYOUTS[self.name].read_texts(self.corpus_file, "title")
+        return read_texts(self.corpus_file, self.id_field, "title")
 
     def queries(self) -> Iterator[Batch]:
         """The queries."""
-        return LAYOUTS[self.name].read_texts(self.queries_file)
+        return read_texts(self.queries_file, self.id_field)
 
     def judgments(self) -> Judgments:
         """The judgments."""
@@ -125,7 +122,8 @@ def layout_of(folder: Path) -> str | None:
 def open_corpus(settings: PathSettings) -> Iterator[Batch]:
     """The passages of a folder, which needs no queries."""
     layout = LAYOUTS[settings.source]
-    return layout.read_texts(_file(layout, Path(settings.path), layout.corpus, settings.split), "title")
+    file = _file(layout, Path(settings.path), layout.corpus, settings.split)
+    return read_texts(file, layout.id_field, "title")
 
 
 def open_folder(settings: PathSettings | SampleSettings) -> FolderSource:
@@ -144,7 +142,7 @@ def open_folder(settings: PathSettings | SampleSettings) -> FolderSource:
     noted = folder / NOTE
     text = noted.read_text(encoding="utf-8", errors="replace") if noted.is_file() else ""
     note = text.split("\n")[0].strip()[:MOST_NOTE]
-    return FolderSource(name, corpus, queries, qrels[0] if qrels else None, note)
+    return FolderSource(name, layout.id_field, corpus, queries, qrels[0] if qrels else None, note)
 
 
 def _file(layout: FolderLayout, folder: Path, part: str, split: str) -> Path:
