@@ -24,10 +24,10 @@ LINES: dict[str, int] = {
     "comparison": 1340,
     "config": 2660,
     "core": 1910,
-    "data": 2110,
+    "data": 2040,
     "encoders": 5930,
     "engines": 1300,
-    "formats": 1820,
+    "formats": 1810,
     "metrics": 1830,
     "models": 2420,
     "native": 3710,
@@ -38,8 +38,8 @@ LINES: dict[str, int] = {
     "search": 2600,
     "storage": 1420,
     "studies": 10850,
-    "spine": 32640,
-    "whole": 47190,
+    "spine": 32560,
+    "whole": 47120,
 }
 """The most lines of each package, of the modules at the top, of the spine and of the whole."""
 SETTINGS: dict[str, int] = {

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pipeline.core.records import Array, Chunks, Collection, Facts, Int64, Qrels, Texts, from_numpy
+from pipeline.core.records import Array, BoolArray, Chunks, Collection, Facts, Int64, Qrels, Texts, from_numpy
 from pipeline.formats.columns import string_buffers
+from pipeline.formats.judgments import Judgments
 from pipeline.formats.texts import BATCH_ROWS
-from pipeline.storage.artifacts import Artifact
+from pipeline.storage.artifacts import Artifact, Draft
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -38,24 +39,49 @@ def write_texts(path: Path, batches: Iterable[tuple[pa.Array, pa.Array]]) -> str
     import pyarrow as pa
 
     schema = pa.schema([("id", pa.string()), ("text", pa.string())])
-    content, rest = 0, schema.empty_table()
+    rest = schema.empty_table()
+    content = hash_rows(rest.column("id"), rest.column("text"))
     with pa.ipc.new_stream(str(path), schema) as stream:
         for ids, texts in batches:
-            content += hash_rows(ids, texts)
+            content = hash_rows(ids, texts, content)
             rest = pa.concat_tables([rest, pa.Table.from_arrays([ids, texts], schema=schema)])
             while len(rest) >= BATCH_ROWS:
                 stream.write_table(rest.slice(0, BATCH_ROWS).combine_chunks())
                 rest = rest.slice(BATCH_ROWS)
         if len(rest):
             stream.write_table(rest.combine_chunks())
-    return hexdigest(content)
+    return content
 
 
-def blank(texts: pa.Array | pa.ChunkedArray) -> int:
-    """How many texts are empty, or only white space and characters that are not seen, such as U+200B."""
+def write_judgments(
+    draft: Draft,
+    judgments: Judgments,
+    kept: BoolArray,
+    query_rows: Int64,
+    passage_rows: Int64,
+    n_passages: int,
+) -> Qrels:
+    """Write the judgments that `kept`, bool [j], chooses, by row number, sorted.
+
+    Rows are int64, of each of `query_ids` and of `passage_ids`; -1 is a passage that the corpus lacks. These
+    are written before, sorted: they get the rows after the `n_passages` of the corpus.
+    """
+    import pyarrow as pa
     import pyarrow.compute as pc
 
-    return int(pc.sum(pc.match_substring_regex(texts, r"^[\s\p{Z}\p{Cc}\p{Cf}]*$")).as_py() or 0)
+    queries, judged = judgments.queries[kept], judgments.passages[kept]
+    missing = np.unique(judged[passage_rows[judged] < 0])
+    ids = judgments.passage_ids.take(from_numpy(missing))
+    by_id = pc.sort_indices(ids)
+    with draft.file(MISSING) as path:
+        write_texts(path, [(ids.take(by_id).cast("string"), pa.repeat("", len(missing)))])
+    rows = passage_rows.copy()
+    rows[missing[by_id.to_numpy()]] = n_passages + np.arange(len(missing))
+    order = np.lexsort((rows[judged], query_rows[queries]))
+    qrels = Qrels(query_rows[queries][order], rows[judged][order], judgments.grades[kept][order])
+    draft.save_array(QRELS, np.stack([qrels.queries, qrels.passages]).astype("<i8"))
+    draft.save_array(GRADES, qrels.grades.astype("<f8" if qrels.grades.dtype.kind == "f" else "<i8"))
+    return qrels
 
 
 def open_collection(artifact: Artifact) -> Collection:
@@ -90,15 +116,16 @@ def open_texts(path: Path) -> Texts:
     return Texts(ids=table.column("id"), texts=table.column("text"))
 
 
-def hash_rows(ids: pa.Array | pa.ChunkedArray, texts: pa.Array | pa.ChunkedArray) -> int:
-    """A hash of rows of an id and a text, Arrow strings [n] without nulls, in any order.
+def hash_rows(ids: pa.Array | pa.ChunkedArray, texts: pa.Array | pa.ChunkedArray, others: str = "") -> str:
+    """A hash of rows of an id and a text, Arrow strings [n] without nulls, in any order: 64 hex digits.
 
-    It is the sum of the BLAKE2b hash of each row, so those of parts add up to that of the whole. It tells
-    data apart that differ by accident; it does not withstand somebody who looks for a collision.
+    It is the sum of the BLAKE2b hash of each row modulo 2^256, and of the hash of `others`, which are rows of
+    the same whole. It tells data apart that differ by accident; it does not withstand somebody who looks for
+    a collision.
     """
     import pyarrow as pa
 
-    total = 0
+    total = int.from_bytes(bytes.fromhex(others), "little")
     for batch in pa.table({"id": ids, "text": texts}).to_batches():
         (id_ends, of_ids), (text_ends, of_texts) = map(string_buffers, batch.columns)
         names, values = of_ids.data, of_texts.data
@@ -108,11 +135,6 @@ def hash_rows(ids: pa.Array | pa.ChunkedArray, texts: pa.Array | pa.ChunkedArray
             hashed.update(b"\t")  # which no id holds
             hashed.update(values[stops[row] : stops[row + 1]])
             total += int.from_bytes(hashed.digest(), "little")
-    return total
-
-
-def hexdigest(total: int) -> str:
-    """A sum of `hash_rows` modulo 2^256, as 64 hex digits."""
     return (total % (1 << 8 * HASH_BYTES)).to_bytes(HASH_BYTES, "little").hex()
 
 
@@ -129,7 +151,7 @@ def contents_of(collection: Collection, queries: Int64) -> dict[str, str]:
         qrels.grades,
     )
     passages: Facts = collection.facts["content"]  # type: ignore[assignment]
-    return {"passages": passages["passages"], "queries": hexdigest(texts), "qrels": judged}
+    return {"passages": passages["passages"], "queries": texts, "qrels": judged}
 
 
 def hash_judgments(
@@ -140,4 +162,4 @@ def hash_judgments(
 
     values = pc.cast(from_numpy(np.asarray(grades, np.float64)), "string")
     graded = pc.binary_join_element_wise(queries.cast("string"), values, "\t")
-    return hexdigest(hash_rows(graded, passages.cast("string")))
+    return hash_rows(graded, passages.cast("string"))

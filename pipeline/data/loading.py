@@ -4,7 +4,9 @@ The rules, for every source:
 
 * Queries are those with at least one judgment, of whatever grade, in their own order; then the first N.
   With `data.unjudged_queries: keep` they are all.
-* A slice of the corpus keeps all that are judged for these queries; see `pipeline.data.selection`.
+* A slice of the corpus keeps all passages that are judged for these queries, then those with the lowest
+  seeded hash of their id. The hash depends on the id alone, so a larger slice contains the smaller one, on
+  every machine and from every source.
 * Judgments of queries that the collection does not have are dropped and counted: without a text, a query
   cannot be run.
 * Judgments of passages that it does not have are counted, and kept by default, as trec_eval does: nothing can
@@ -14,30 +16,24 @@ The rules, for every source:
 
 from __future__ import annotations
 
+import hashlib
+import sys
+from collections.abc import Callable, Container, Generator, Iterator
+from contextlib import closing
 from dataclasses import dataclass
+from itertools import repeat
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from pipeline.config import DataSettings, keyed_settings
-from pipeline.core.display import Progress, counted, silent
+from pipeline.core.display import Bar, Progress, counted, silent
 from pipeline.core.errors import InputError
 from pipeline.core.records import BoolArray, Int64, JsonObject, Qrels, from_numpy
-from pipeline.data.collection_files import (
-    CORPUS,
-    GRADES,
-    MISSING,
-    QRELS,
-    QUERIES,
-    blank,
-    open_texts,
-    write_texts,
-)
-from pipeline.data.query_fields import add_excluded
-from pipeline.data.selection import SelectedQueries, WrittenCorpus, select_queries, write_corpus
-from pipeline.data.sources import Source, open_source
+from pipeline.data.collection_files import CORPUS, QUERIES, open_texts, write_judgments, write_texts
+from pipeline.data.sources import Source, add_excluded, open_source
 from pipeline.formats.judgments import Judgments
-from pipeline.formats.texts import ids_apart
+from pipeline.formats.texts import Batch, ids_apart, refuse_unfit_ids
 from pipeline.storage.artifacts import Draft
 
 if TYPE_CHECKING:
@@ -45,6 +41,8 @@ if TYPE_CHECKING:
 
 SCHEMA = 4  # of reading, joining, slicing and storing; raise it when any of them gives other content
 JUDGED_SCHEMA = 5  # of choosing queries and storing judgments; raise it when passages stay the same
+SEED = b"benchmarco"  # of the hash that draws passages
+BLANK = r"^[\s\p{Z}\p{Cc}\p{Cf}]*$"  # of white space and characters that are not seen, such as U+200B (RE2)
 
 
 @dataclass(frozen=True)
@@ -96,32 +94,32 @@ def load(config: DataSettings, draft: Draft, progress: Progress = silent) -> Jso
     """
     source = open_source(config)
     judgments = add_excluded(source, source.judgments(), config)
-    queries = select_queries(source, judgments, config)
-    of_kept_query = queries.kept[judgments.queries]
+    queries = _select_queries(source, judgments, config)
+    of_kept_query = queries.rows[judgments.queries] >= 0
     if len(queries.seen) and not queries.seen.any():
         raise _nothing_left(judgments, "query", judgments.query_ids, next(source.queries()).ids)
+    corpus = WrittenCorpus(np.full(len(judgments.passage_ids), -1, np.int64))
     with draft.file(CORPUS) as path:
-        corpus = write_corpus(source, judgments, of_kept_query, config, path, progress)
-        relevant = corpus.rows[judgments.passages[of_kept_query & (judgments.grades > 0)]]
-        judged = corpus.rows[judgments.passages[of_kept_query]]
-        repeated = _count_repeated(open_texts(path).texts, queries.table.column("text"), relevant, judged)
-        lacking = of_kept_query & (corpus.rows[judgments.passages] < 0)
+        with closing(_read_corpus(source, judgments, of_kept_query, config, corpus, progress)) as texts:
+            content = write_texts(path, texts)
+        rows = corpus.rows[judgments.passages]
+        lacking = of_kept_query & (rows < 0)
         if of_kept_query.any() and not (of_kept_query & ~lacking).any():
             raise _nothing_left(judgments, "passage", judgments.passage_ids, open_texts(path).ids)
+        relevant, judged = rows[of_kept_query & (judgments.grades > 0)], rows[of_kept_query]
+        counts = _count_texts(open_texts(path).texts, queries.table.column("text"), relevant, judged)
     kept = of_kept_query & ~lacking if config.missing_passages == "drop" else of_kept_query
     with draft.file(QUERIES) as path:
         asked = write_texts(path, (batch.columns for batch in queries.table.to_batches()))
-    qrels = _write_judgments(draft, queries, judgments, corpus, kept, lacking)
+    qrels = write_judgments(draft, judgments, kept, queries.rows, corpus.rows, corpus.kept)
     return {
         "passages": corpus.kept,
         "queries": len(queries.table),
         "judgments": len(qrels.grades),
         "titles": corpus.titles,
-        "empty_texts": corpus.empty,
         **({"note": note} if (note := _note(source, corpus, qrels)) else {}),
-        **repeated,
-        "empty_queries": blank(queries.table.column("text")),
-        "content": {"passages": corpus.content, "queries": asked},
+        **counts,
+        "content": {"passages": content, "queries": asked},
         "missing": {
             "handling": config.missing_passages,
             "passages": len(np.unique(judgments.passages[lacking])),
@@ -138,7 +136,7 @@ def load(config: DataSettings, draft: Draft, progress: Progress = silent) -> Jso
             "repeated_judgments": judgments.repeated,
         },
         "outside_slice": {
-            "queries": int((queries.seen & ~queries.kept).sum()),
+            "queries": int((queries.seen & (queries.rows < 0)).sum()),
             "judgments": judgments.outside + int((queries.seen[judgments.queries] & ~of_kept_query).sum()),
             "passages": corpus.read - corpus.kept,
         },
@@ -157,10 +155,143 @@ def _note(source: Source, corpus: WrittenCorpus, qrels: Qrels) -> str:
     return "; ".join(filter(None, notes))
 
 
-def _count_repeated(
+@dataclass(frozen=True)
+class SelectedQueries:
+    """The queries of a slice, and their relation to the source and the judgments."""
+
+    table: pa.Table  # of `id` and `text`, [q]
+    rows: Int64  # [judged queries], the row of each in the table; -1 if it is not there
+    seen: BoolArray  # [judged queries], whether each is in the source
+    dropped: int  # queries of the source that are left out because they have no judgment
+
+
+def _select_queries(source: Source, judgments: Judgments, config: DataSettings) -> SelectedQueries:
+    """Read the queries and keep the first ones in their own order, as many as `config` says."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    rows = np.full(len(judgments.query_ids), -1, np.int64)
+    seen = np.zeros(len(rows), np.bool_)
+    tables, kept, dropped = [], 0, 0
+    most = sys.maxsize if config.queries is None else config.queries
+    number_of = {name: number for number, name in enumerate(judgments.query_ids.to_pylist())}
+    for batch in _checked(source.queries, "query"):
+        number = np.fromiter(map(number_of.get, batch.ids.to_pylist(), repeat(-1)), np.int64, len(batch))
+        seen[number[number >= 0]] = True
+        wanted = np.flatnonzero((number >= 0) | (config.unjudged_queries == "keep"))
+        dropped += len(batch) - len(wanted)
+        chosen = wanted[: most - kept]
+        hits = np.flatnonzero(number[chosen] >= 0)
+        rows[number[chosen[hits]]] = kept + hits
+        kept += len(chosen)
+        texts = batch.texts.take(chosen)
+        texts = pc.utf8_lower(texts) if config.lowercase_queries else texts
+        tables.append(pa.table({"id": batch.ids.take(chosen), "text": texts}))
+    return SelectedQueries(pa.concat_tables(tables), rows, seen, dropped)
+
+
+@dataclass
+class WrittenCorpus:
+    """What is known of a corpus once it is written."""
+
+    rows: Int64  # [judged passages], the row of each in the file; -1 if it was not written
+    read: int = 0  # passages of the source
+    kept: int = 0  # passages written
+    titles: int = 0  # of those that have one
+
+
+def _read_corpus(
+    source: Source,
+    judgments: Judgments,
+    of_kept_query: BoolArray,
+    config: DataSettings,
+    corpus: WrittenCorpus,
+    progress: Progress,
+) -> Generator[tuple[pa.Array, pa.Array]]:
+    """The ids and texts of the passages of a slice, with their titles; `corpus` is told of them.
+
+    `of_kept_query`, bool [j], says whether a judgment's query is kept; the passages of such judgments are
+    in every slice.
+    """
+    judged = np.unique(judgments.passages[of_kept_query])
+    wanted = dict(zip(judgments.passage_ids.take(judged).to_pylist(), judged.tolist(), strict=True))
+    keep, (total, unit) = None, source.size()
+    if config.passages_kept is not None:
+        with progress("drawing passages", total, unit) as bar:
+            keep = _sample(_checked(source.passages, "passage"), wanted, config.passages_kept, bar)
+    batches = _checked(source.passages, "passage") if keep is None else source.passages()
+    with progress("reading passages", total, unit) as bar:
+        for batch in batches:
+            chosen = batch if keep is None else batch.take(np.flatnonzero(keep[corpus.read :][: len(batch)]))
+            number = np.fromiter(map(wanted.get, chosen.ids.to_pylist(), repeat(-1)), np.int64, len(chosen))
+            hits = np.flatnonzero(number >= 0)
+            corpus.rows[number[hits]] = corpus.kept + hits
+            corpus.read += len(batch)
+            corpus.kept += len(chosen)
+            if chosen.titles is not None:
+                corpus.titles += len(chosen) - chosen.titles.to_pylist().count("")
+            yield chosen.ids, chosen.joined(config.title_separator)
+            bar.update(batch.advance)
+
+
+def draw(passage_id: str, seed: int = 0) -> int:
+    """The seeded hash of an id: the first 8 bytes of its BLAKE2b, keyed with `SEED` and any other seed."""
+    key = SEED + (str(seed).encode() if seed else b"")
+    return int.from_bytes(hashlib.blake2b(passage_id.encode(), digest_size=8, key=key).digest(), "big")
+
+
+def _sample(batches: Iterator[Batch], chosen: Container[str], size: int, bar: Bar) -> BoolArray:
+    """Which passages a slice keeps, bool [passages]: those in `chosen`, and others by `draw` up to `size`."""
+    drawn, stays = [], []
+    for batch in batches:
+        ids = batch.ids.to_pylist()
+        drawn.append(np.fromiter((draw(name) for name in ids), np.uint64, len(ids)))
+        stays.append(np.fromiter((name in chosen for name in ids), np.bool_, len(ids)))
+        bar.update(batch.advance)
+    keep = np.concatenate(stays)
+    rest = np.flatnonzero(~keep)
+    order = np.argsort(np.concatenate(drawn)[rest], kind="stable")
+    keep[rest[order[: max(size - int(keep.sum()), 0)]]] = True
+    return keep
+
+
+def _checked(read: Callable[[], Iterator[Batch]], what: str) -> Iterator[Batch]:
+    """The batches of `read`, each with its ids checked; after the last, duplicates are refused.
+
+    Only a 64-bit hash of each id is kept. If two are equal, `read` is called again to name the ids.
+
+    Raises:
+        InputError: An id is unfit (`refuse_unfit_ids`) or a duplicate, or there is no record at all.
+    """
+    hashes = []
+    origin = ""
+    for batch in read():
+        refuse_unfit_ids(batch.ids, what, batch.place)
+        ids = batch.ids.to_pylist()
+        hashes.append(np.fromiter(map(hash, ids), np.int64, len(ids)))
+        origin = batch.origin
+        yield batch
+    if not any(map(len, hashes)):
+        raise InputError(f"{origin or 'the source'}: has no {what}", fix="check data.path and data.split")
+    ordered = np.sort(np.concatenate(hashes))
+    suspects = set(ordered[1:][ordered[1:] == ordered[:-1]].tolist())
+    first: dict[str, str] = {}
+    for batch in read() if suspects else ():  # equal hashes may belong to different ids
+        for row, name in enumerate(batch.ids.to_pylist()):
+            if name in first:
+                raise InputError(
+                    f"{batch.place(row)}: {what} id '{name}' is a duplicate; first at {first[name]}",
+                    allowed="each id once",
+                    fix="remove or rename one of them",
+                )
+            if hash(name) in suspects:
+                first[name] = batch.place(row)
+
+
+def _count_texts(
     texts: pa.ChunkedArray, queries: pa.ChunkedArray, relevant: Int64, judged: Int64
 ) -> dict[str, int]:
-    """Texts that stand elsewhere, letter by letter.
+    """Count texts that are empty, and those that stand elsewhere, letter by letter.
 
     Args:
         texts: Arrow strings [passages].
@@ -169,9 +300,10 @@ def _count_repeated(
         judged: int64, rows of passages that are judged for any query; some are -1.
 
     Returns:
-        `unjudged_copies`, passages that nobody judged, with the text of a relevant one; and
-        `queries_as_passages`, queries whose text is a passage.
+        `empty_texts` and `empty_queries`, see `BLANK`; `unjudged_copies`, passages that nobody judged, with
+        the text of a relevant one; and `queries_as_passages`, queries whose text is a passage.
     """
+    import pyarrow as pa
     import pyarrow.compute as pc
 
     texts_of = texts.take(from_numpy(np.unique(relevant[relevant >= 0]))).unique()
@@ -179,40 +311,13 @@ def _count_repeated(
     copies[judged[judged >= 0]] = False
     copies[pc.equal(pc.binary_length(texts), 0).to_numpy()] = False
     inside = pc.is_in(queries, value_set=texts.filter(pc.is_in(texts, value_set=queries.unique())).unique())
-    return {"unjudged_copies": int(copies.sum()), "queries_as_passages": int(pc.sum(inside).as_py() or 0)}
-
-
-def _write_judgments(
-    draft: Draft,
-    selected: SelectedQueries,
-    judgments: Judgments,
-    corpus: WrittenCorpus,
-    kept: BoolArray,
-    lacking: BoolArray,
-) -> Qrels:
-    """Write the judgments that `kept`, bool [j], chooses, by row number, sorted.
-
-    The passages of those that are `lacking`, bool [j], are written before, sorted: they get the rows after
-    those of the corpus.
-    """
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    missing = np.unique(judgments.passages[kept & lacking])
-    ids = judgments.passage_ids.take(from_numpy(missing))
-    order = pc.sort_indices(ids)
-    corpus.rows[missing[order.to_numpy()]] = corpus.kept + np.arange(len(missing))
-    with draft.file(MISSING) as path:
-        write_texts(path, [(ids.take(order).cast("string"), pa.repeat("", len(missing)))])
-    row_of = np.full(len(judgments.query_ids), -1, np.int64)
-    judged = np.flatnonzero(selected.numbers >= 0)
-    row_of[selected.numbers[judged]] = judged
-    queries, passages = row_of[judgments.queries[kept]], corpus.rows[judgments.passages[kept]]
-    order = np.lexsort((passages, queries))
-    qrels = Qrels(queries[order], passages[order], judgments.grades[kept][order])
-    draft.save_array(QRELS, np.stack([qrels.queries, qrels.passages]).astype("<i8"))
-    draft.save_array(GRADES, qrels.grades.astype("<f8" if qrels.grades.dtype.kind == "f" else "<i8"))
-    return qrels
+    flags = {
+        "empty_texts": pc.match_substring_regex(texts, BLANK),
+        "unjudged_copies": pa.array(copies),
+        "queries_as_passages": inside,
+        "empty_queries": pc.match_substring_regex(queries, BLANK),
+    }
+    return {name: int(pc.sum(flag).as_py() or 0) for name, flag in flags.items()}
 
 
 def _nothing_left(

@@ -18,7 +18,7 @@ from pipeline.core.result_files import PER_QUERY
 from pipeline.data import loading
 from pipeline.data.collection_files import contents_of, open_collection
 from pipeline.data.loading import Identity
-from pipeline.data.query_fields import read_clusters
+from pipeline.data.sources import read_clusters
 from pipeline.metrics.definitions import Measure, parse_measures
 from pipeline.retrievers.retriever import COLLECTION, Evaluator, Identities, Retriever
 from pipeline.retrievers.stage import Context, Inputs, Stage

@@ -1,21 +1,40 @@
-"""Sources of collections: the protocol that all follow, and the function that opens each kind of settings."""
+"""Sources of collections: the protocol that all follow, what opens each, and further fields of its queries.
+
+A file of queries may have the cluster of each query, and the passages that it excludes. Queries of one
+cluster, such as paraphrases or questions of one document, are one draw of a sample. Passages are excluded as
+BRIGHT's are, but in one's own data.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
 
 from pipeline.config import SOURCES, DataSettings, ManySettings
 from pipeline.core.errors import InputError
 from pipeline.core.plugins import import_and_call
-from pipeline.core.records import JsonObject
+from pipeline.core.records import JsonObject, from_numpy
 from pipeline.data.sources import folders
+from pipeline.data.sources.folders import FolderSource, TableSource
 from pipeline.data.sources.repos import Repo
-from pipeline.formats.judgments import Judgments
-from pipeline.formats.texts import Batch
+from pipeline.formats.judgments import Judgments, make_judgments
+from pipeline.formats.tables import TableRows, column_names, is_list, read_rows
+from pipeline.formats.texts import Batch, read_blocks
 
-__all__ = ["OPENERS", "Repo", "Source", "open_source"]
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["OPENERS", "Repo", "Source", "add_excluded", "open_source", "read_clusters"]
+
+EXCLUDED = "excluded_ids"
+"""The field of a query that lists passages; in a CSV file, separated by spaces."""
+_MAY_EXCLUDE = re.compile(EXCLUDED.encode() + rb"|\\u00[4-7]")  # JSON may escape a letter of the name
+EXCLUDED_GRADE = -1  # which `data.ignored: negative_grades` leaves out
 
 
 class Source(Protocol):
@@ -70,3 +89,90 @@ def open_source(settings: DataSettings) -> Source:
         )
     opener: Callable[..., Source] = OPENERS.get(settings.source) or SOURCES.opener(settings.source)
     return opener(settings)
+
+
+def _read(path: Path, id_field: str, field: str) -> Iterator[tuple[pa.Array, TableRows, pa.Array]]:
+    """The ids of queries, Arrow strings [n], their rows, and a field, [n], wherever it is there."""
+    for rows in read_rows([path], [id_field], [field], ids=[id_field, field]):
+        if field in rows.columns:
+            yield rows.strings(id_field, integers=True), rows, rows.columns[field]
+
+
+def read_clusters(settings: DataSettings, field: str) -> dict[str, str]:
+    """The cluster of each query that has one, by the query's id, from a field of the file of queries.
+
+    Raises:
+        InputError: The queries are not in such a file, none has the field, or it holds lists or objects.
+    """
+    source = open_source(settings)
+    if not isinstance(source, FolderSource | TableSource) or source.id_field is None:
+        raise InputError(
+            f"evaluate.cluster: {field} with data.source: {settings.source}",
+            allowed="a collection whose queries are JSON lines or a table: data.source beir, flag or table",
+            fix="leave it out, or write the collection in BEIR's layout",
+        )
+    path, clusters = source.queries_file, dict[str, str]()
+    for names, rows, values in _read(path, source.id_field, field):
+        if values.type.num_fields:
+            raise rows.wrong_type(field, "texts or numbers that name the query's cluster")
+        pairs = zip(names.to_pylist(), values.to_pylist(), strict=True)
+        clusters |= {name: str(value) for name, value in pairs if value is not None}
+    if not clusters:
+        raise InputError(
+            f"evaluate.cluster: no query of {path} has a field {field}",
+            allowed=f"one of {', '.join(column_names(path))}",
+            fix="add it to the queries, or correct its name",
+        )
+    return clusters
+
+
+def add_excluded(source: Source, judgments: Judgments, settings: DataSettings) -> Judgments:
+    """The judgments, and the grade -1 for each passage that a judged query excludes.
+
+    Raises:
+        InputError: Queries exclude passages, and `data.ignored` does not leave them out; or a query excludes
+            a passage that is judged otherwise.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not isinstance(source, FolderSource | TableSource) or source.id_field is None:
+        return judgments
+    path = source.queries_file
+    is_text = path.name.endswith((".jsonl", ".jsonl.gz"))
+    if is_text and not any(_MAY_EXCLUDE.search(block.data) for block in read_blocks(path)):
+        return judgments  # most files are so, and need not be parsed
+    pairs = [_excluded(names, column) for names, _, column in _read(path, source.id_field, EXCLUDED)]
+    if not any(len(queries) for queries, _ in pairs):
+        return judgments
+    if settings.ignored != "negative_grades":
+        raise InputError(
+            f"{path}: queries have {EXCLUDED}, and data.ignored is {settings.ignored}",
+            allowed="data.ignored: negative_grades, which leaves these passages out of the query's ranking",
+            fix="set it, or rename the field",
+        )
+    queries, passages = (pa.concat_arrays(column) for column in zip(*pairs, strict=True))
+    judged = pc.is_in(queries, value_set=judgments.query_ids.cast(pa.string()))
+    ids = [
+        pa.concat_arrays([known.take(from_numpy(rows)).cast(pa.string()), more.filter(judged)])
+        for known, rows, more in (
+            (judgments.query_ids, judgments.queries, queries),
+            (judgments.passage_ids, judgments.passages, passages),
+        )
+    ]
+    count = len(ids[0]) - len(judgments.grades)
+    grades = np.concatenate([judgments.grades, np.full(count, EXCLUDED_GRADE)])
+    numbers = np.concatenate([judgments.numbers, np.zeros(count, np.int64)])
+    return make_judgments(ids[0], ids[1], grades, judgments.origin, judgments.unit, numbers)
+
+
+def _excluded(names: pa.Array, column: pa.Array) -> tuple[pa.Array, pa.Array]:
+    """The ids of queries and of the passages that they exclude, a pair each."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not is_list(column.type):
+        column = pc.utf8_split_whitespace(pc.utf8_trim_whitespace(column.cast(pa.string())))
+    excluded = pc.list_flatten(column).cast(pa.string())
+    some = pc.not_equal(excluded, "")
+    return names.take(pc.list_parent_indices(column)).filter(some), excluded.filter(some)

@@ -185,6 +185,8 @@ class TableSource:
     """A file of passages, one of queries and perhaps one of judgments."""
 
     settings: TableSettings
+    id_field: str | None  # of queries; None if their distinct texts are numbered
+    queries_file: Path
 
     def identity(self) -> dict[str, JsonObject]:
         """The files' bytes, and the columns that are read."""
@@ -208,8 +210,8 @@ class TableSource:
     def queries(self) -> Iterator[Batch]:
         """The rows of the file of queries; without ids the distinct texts."""
         each = self.settings
-        if each.query_id is not None:
-            return _texts(each.queries_file, each.query_id, each.query_text)
+        if self.id_field is not None:
+            return _texts(each.queries_file, self.id_field, each.query_text)
         texts = self._distinct_queries()
         numbers = np.arange(len(texts))
         names = tables.number_texts(texts, texts)
@@ -220,7 +222,7 @@ class TableSource:
         import pyarrow as pa
 
         column = self.settings.query_text
-        rows = tables.read_rows([Path(self.settings.queries_file)], [column])
+        rows = tables.read_rows([self.queries_file], [column])
         texts = [part.strings(column) for part in rows]
         return pa.concat_arrays(texts).unique() if texts else pa.array([], pa.string())
 
@@ -229,7 +231,7 @@ class TableSource:
         each = self.settings
         if not each.judgments_file:
             return no_judgments()
-        numbered = self._distinct_queries() if each.query_id is None else None
+        numbered = self._distinct_queries() if self.id_field is None else None
         return tables.read_judgments(
             [Path(each.judgments_file)], each.judged_query, each.judged_passage, each.grade, numbered=numbered
         )
@@ -242,7 +244,7 @@ def open_table(settings: TableSettings) -> TableSource:
         if path and not Path(path).is_file():
             found = f"data.{name} {path}: {'is a folder' if Path(path).is_dir() else 'no such file'}"
             raise InputError(found, allowed="a CSV, TSV, Parquet or JSON lines file", fix="check the path")
-    return TableSource(settings)
+    return TableSource(settings, settings.query_id, Path(settings.queries_file))
 
 
 def _identity(file: str, columns: list[str | None]) -> JsonObject:

@@ -26,7 +26,7 @@ from pipeline.core.errors import InputError, short_repr
 from pipeline.core.order import sort_hits
 from pipeline.core.records import Collection, Int64, Texts, from_numpy
 from pipeline.core.result_files import RANKING
-from pipeline.data.selection import draw
+from pipeline.data.loading import draw
 from pipeline.data.sources import folders
 from pipeline.formats.runs import RunRows, read_run
 from pipeline.metrics.evaluation import row_numbers
