@@ -22,7 +22,7 @@ LINES: dict[str, int] = {
     "top": 460,
     "cli": 1090,
     "comparison": 1340,
-    "config": 2660,
+    "config": 2630,
     "core": 1910,
     "data": 2040,
     "encoders": 5930,
@@ -38,8 +38,8 @@ LINES: dict[str, int] = {
     "search": 2600,
     "storage": 1420,
     "studies": 10850,
-    "spine": 32560,
-    "whole": 47120,
+    "spine": 32550,
+    "whole": 47100,
 }
 """The most lines of each package, of the modules at the top, of the spine and of the whole."""
 SETTINGS: dict[str, int] = {

@@ -65,6 +65,7 @@ def _listing(title: str, rows: Sequence[Facts]) -> Table:
 def _model_records(configs: Iterable[Config]) -> Iterator[Facts]:
     """The record of each local model, with what its checks found."""
     from pipeline.config import of_each_collection
+    from pipeline.config.settings import RunsModel
     from pipeline.encoders.opener import Opener
     from pipeline.models.model import model_record
     from pipeline.run.benchmark import Session
@@ -74,7 +75,9 @@ def _model_records(configs: Iterable[Config]) -> Iterator[Facts]:
         for config in of_each_collection(list(configs)):
             store = session.store(config)
             settled = session.identities.settle(config)
-            for section in filter(None, (*settled.models, settled.rerank)):
+            for section in [each for one in (*settled.parts, settled) for each in (one.model, one.rerank)]:
+                if not isinstance(section, RunsModel):
+                    continue
                 opener = session.identities.resolve(section)
                 key = repr((opener.settings, opener.model)) if isinstance(opener, Opener) else ""
                 if isinstance(opener, Opener) and key not in known:

@@ -11,6 +11,7 @@ from pipeline.config.data import SOURCES, ChunkSettings, DataSettings
 from pipeline.config.files import as_config, file_schema
 from pipeline.config.model import (
     BACKENDS,
+    QUANTIZED,
     EncoderSettings,
     ModelSettings,
     RowSettings,
@@ -31,7 +32,7 @@ from pipeline.config.strangers import refuse_unasked
 from pipeline.config.suites import DATA, ManySettings, read_suite, suite_names
 
 __all__ = [
-    "BACKENDS", "DATA", "FLAT", "MEASURES", "RERANKERS", "SOURCES", "STAGES",
+    "BACKENDS", "DATA", "FLAT", "MEASURES", "QUANTIZED", "RERANKERS", "SOURCES", "STAGES",
     "ChunkSettings", "Config", "DataSettings", "EncoderSettings", "EngineConfig",
     "EvaluateConfig", "FuseConfig", "IndexConfig", "ManySettings", "ModelSettings",
     "PartConfig", "RerankSettings", "RowSettings", "ScorerSettings", "SearchConfig", "Section",

@@ -12,8 +12,8 @@ from typing import Annotated, Any, Literal, Self, get_args
 from pydantic import model_validator
 from pydantic.fields import FieldInfo
 
-from pipeline.config.data import DataSettings
-from pipeline.config.model import BACKENDS, ModelSettings, RowSettings
+from pipeline.config.data import DataSettings, PositivesOf
+from pipeline.config.model import BACKENDS, QUANTIZED, ModelSettings, RowSettings
 from pipeline.config.rerank import RERANKERS, ScorerSettings
 from pipeline.config.settings import HomePath, PlainName, RunsModel, Section, setting
 from pipeline.config.stages import (
@@ -139,6 +139,13 @@ class Config(Section):
                 f"{found}: a benchmark has one encoder, or retrievers that are joined; "
                 "see what 'benchmarco example' prints"
             )
+        for data in self.data.members.values() if isinstance(self.data, ManySettings) else (self.data,):
+            listed = data.source == "hub" and not getattr(data, "corpus_path", None)
+            if isinstance(data.corpus, PositivesOf) and not listed:
+                raise ValueError(
+                    "data.corpus: {positives_of: N} only with source 'hub', and without data.corpus_path: "
+                    "give a number"
+                )
         if self.fuse and self.index != IndexConfig():
             raise ValueError("each of the retrievers in fuse.of has its own index: move 'index' there")
         if self.rerank and self.rerank.depth > self.search.top_k:
@@ -146,32 +153,45 @@ class Config(Section):
                 f"rerank.depth is {self.rerank.depth:,}, and search.top_k keeps {self.search.top_k:,}: "
                 "lower the first or raise the second"
             )
-        for number, part in enumerate(self.parts, start=1):
+        parts: tuple[Config, ...] = self.parts if self.fuse else ()
+        for number, part in enumerate(parts, start=1):
             try:
                 part._check_retriever()
             except ValueError as error:
                 raise ValueError(f"fuse.of, number {number}: {error}") from None
         if self.model:
             self._check_retriever()
-        self._check_devices()
-        if self.expected and self.suite is not None:
-            raise ValueError(
-                "'expected' has the scores of one collection: in a suite, give it with each collection "
-                "of the suite's file"
-            )
-        if self.suite is None:
-            self.with_models(partial(_with_task, collection=None, where="the collection"))
-        else:
+        retrievers: list[Config] = [*parts, self]
+        models: list[Section] = [each for one in retrievers for each in (one.model, one.rerank) if each]
+        self._check_engine([section for section in models if isinstance(section, RunsModel)])
+        if isinstance(self.data, ManySettings):
+            if self.expected:
+                raise ValueError(
+                    "'expected' has the scores of one collection: in a suite, give it with each collection "
+                    "of the suite's file"
+                )
             _ = self.members  # each for its task
+        else:
+            for section in models:
+                if any(TASK in (getattr(section, name, None) or "") for name in INSTRUCTIONS):
+                    _with_task(section, None, "the collection")  # which has none
         return self
 
-    def _check_devices(self) -> None:
-        """Raise ValueError if a model is to compute on a device that the engine's processes never have."""
-        engine, kinds = self.engine, {"auto", *(name.partition(":")[0] for name in self.engine.devices or ())}
-        for section in self.models:
+    def _check_engine(self, models: Sequence[RunsModel]) -> None:
+        """Raise ValueError if settings of the engine exclude each other, or the device of a model."""
+        engine = self.engine
+        kind, other = ("ray", "address") if engine.kind == "local" else ("local", "devices")
+        if getattr(engine, other) is not None:
+            raise ValueError(f"engine.{other} is for kind '{kind}': leave it out")
+        if engine.devices and engine.workers:
+            raise ValueError("engine.devices says how many processes there are: leave engine.workers out")
+        kinds = {device.partition(":")[0] for device in engine.devices or ()}
+        if len(kinds) > 1:
+            raise ValueError("engine.devices: all GPUs, or all cpu: they compute other last bits")
+        for section in models:
             name = "rerank.device" if isinstance(section, ScorerSettings) else "model.device"
             device = section.device if section.on_gpu else "cpu"
-            if engine.devices and device.partition(":")[0] not in kinds:
+            if kinds and device.partition(":")[0] not in {"auto", *kinds}:
                 found = f"engine.devices: {engine.devices}, and {name} is {device}"
                 raise ValueError(f"{found}: name one kind of device for both")
             if not device.startswith("cuda:"):
@@ -187,14 +207,14 @@ class Config(Section):
         """Raise ValueError if the sections of one retriever do not fit each other."""
         index, search = self.index, self.search
         assert self.model is not None
-        what = self.model.searched_without_faiss
-        if what and (index != IndexConfig() or search.parameters):
+        if (index != IndexConfig() or search.parameters) and (what := self.model.searched_without_faiss):
             raise ValueError(
                 f"{what} is searched on the CPU, without a Faiss index: leave out the section 'index' "
                 "and search.parameters"
             )
         if not isinstance(self.model, RowSettings) and search.memory_mb is not None:
-            raise ValueError(f"{what} holds its index in memory: leave out search.memory_mb")
+            found = f"backend '{self.model.backend}' holds its index in memory"
+            raise ValueError(f"{found}: leave out search.memory_mb")
         data = self.data.members.values() if isinstance(self.data, ManySettings) else [self.data]
         in_chunks = any(each.chunks for each in data)
         if search.aggregate != "max" and not in_chunks:
@@ -214,7 +234,7 @@ class Config(Section):
                 f"search.aggregate: mean takes the score of every chunk, and index.factory '{index.factory}' "
                 "finds only some: choose max or first, or the factory Flat"
             )
-        if search.rescore is not None and not self.model.is_quantized:
+        if search.rescore is not None and getattr(self.model, "vector_precision", "") not in QUANTIZED:
             raise ValueError(
                 "search.rescore scores the hits of quantized vectors again: leave it out, or set "
                 "model.vector_precision to int8 or binary"
@@ -270,13 +290,6 @@ class Config(Section):
             task = partial(_with_task, collection=collection, where=f"collection '{name}'")
             configs[name] = one.with_models(task)
         return configs
-
-    @property
-    def models(self) -> list[RunsModel]:
-        """The sections `model` and `rerank` of all retrievers, as far as they run a model, in order."""
-        holders: list[Config | PartConfig] = [*(self.fuse.of if self.fuse else ()), self]
-        sections: list[object] = [each for holder in holders for each in (holder.model, holder.rerank)]
-        return [section for section in sections if isinstance(section, RunsModel)]
 
     def with_models(self, take: Callable[[Any], Any]) -> Config:
         """The same config with `take(section)` in place of each section `model` and `rerank`."""

@@ -71,21 +71,6 @@ class DataSettings(Section):
         None, "cut passages into chunks and search these; null: whole passages", shapes="chunks"
     )
 
-    @model_validator(mode="after")
-    def _has_positives(self) -> Self:
-        listed = self.source == "hub" and not getattr(self, "corpus_path", None)
-        if isinstance(self.corpus, PositivesOf) and not listed:
-            raise ValueError(
-                "data.corpus: {positives_of: N} only with source 'hub', and without data.corpus_path: "
-                "give a number"
-            )
-        return self
-
-    @property
-    def passages_kept(self) -> int | None:
-        """The number of passages in the slice of the corpus; None if it is not limited to a number."""
-        return self.corpus if isinstance(self.corpus, int) else None
-
 
 class PathSettings(DataSettings):
     """Where the files of a collection are, and which of its judgments are used."""

@@ -47,18 +47,12 @@ def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
         InputError: The file cannot be read, is not YAML, or has a setting or value that is not allowed; or a
             manifest sets what `overrides` do not give again, see `pipeline.config.strangers`.
     """
-    path = Path(path)
-    return make_config(read_config(path, overrides), path, given=overrides)
-
-
-def read_config(path: Path, overrides: Sequence[str] = ()) -> dict[str, object]:
-    """The file's YAML with the overrides applied, not yet checked; arguments as for `load_config`."""
-    raw = read_yaml(path, "config", Config, "what 'benchmarco example' prints")
-    held = raw.get("config")
-    if path.name == MANIFEST and isinstance(held, dict):
-        cache = find_cache(str(raw.get("cache", "")), str(held.get("cache", "")))
-        raw = held | ({"cache": cache} if cache else {})
-    return with_overrides(raw, overrides)
+    configs = load_configs(path, overrides)
+    if len(configs) > 1:
+        found = f"config {path} holds several benchmarks, by its '{SWEEP}'"
+        fix = f"give load_configs a file, or remove '{SWEEP}'"
+        raise InputError(found, allowed="a config of one benchmark", fix=fix)
+    return configs[0]
 
 
 def find_cache(of_run: str, configured: str) -> str:
@@ -110,11 +104,9 @@ def make_config(
     """
     settings = dict(raw)
     if settings.pop(SWEEP, None) is not None:
-        raise InputError(
-            f"config {path}{part} holds several benchmarks, by its '{SWEEP}'",
-            allowed="a config of one benchmark",
-            fix="list them in the outer sweep" if part else f"give load_configs a file, or remove '{SWEEP}'",
-        )
+        fix = "list them in the outer sweep" if part else f"give load_configs a file, or remove '{SWEEP}'"
+        found = f"config {path}{part} holds several benchmarks, by its '{SWEEP}'"
+        raise InputError(found, allowed="a config of one benchmark", fix=fix)
     try:
         config = Config.model_validate(settings, context={FOLDER: path.resolve().parent})
     except ValidationError as error:
@@ -169,11 +161,17 @@ def load_configs(paths: str | Path | Sequence[str | Path], overrides: Sequence[s
     Raises:
         InputError: As `load_config`; a sweep is malformed; or two benchmarks have the same name.
     """
-    files = [Path(path) for path in ([paths] if isinstance(paths, str | Path) else paths)]
-    loaded = [
-        (path, config) for path in files for config in expand(read_config(path, overrides), path, overrides)
-    ]
-    refuse_namesakes((f"config {path}", config.name) for path, config in loaded)
+    loaded: list[tuple[str, Config]] = []
+    for path in map(Path, [paths] if isinstance(paths, str | Path) else paths):
+        raw = read_yaml(path, "config", Config, "what 'benchmarco example' prints")
+        held = raw.get("config")
+        if path.name == MANIFEST and isinstance(held, dict):
+            cache = find_cache(str(raw.get("cache", "")), str(held.get("cache", "")))
+            raw = held | ({"cache": cache} if cache else {})
+        if overrides:
+            raw = with_overrides(raw, overrides)
+        loaded += [(f"config {path}", config) for config in expand(raw, path, overrides)]
+    refuse_namesakes((origin, config.name) for origin, config in loaded)
     return [config for _, config in loaded]
 
 

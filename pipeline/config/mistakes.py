@@ -19,7 +19,11 @@ from pipeline.core.errors import InputError, did_you_mean, short_repr
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
-_ALLOWED = {"model_type": "a section: settings and their values", "tuple_type": "a list"}
+_ALLOWED = {
+    "model_type": "a section: settings and their values",
+    "tuple_type": "a list",
+    "string_too_short": "a text that is not empty",
+}
 """What is allowed, in terms of YAML, for some of pydantic's types of errors."""
 
 
@@ -170,7 +174,7 @@ _UNFIT = re.compile("[\0\ud800-\udfff]")  # not possible in a path or a UTF-8 fi
 
 
 class Loader(yaml.SafeLoader):
-    """A safe loader, which refuses duplicate keys and values that no setting can hold."""
+    """A safe loader, which refuses values that no setting can hold; `parse_yaml` refuses duplicate keys."""
 
     texts: type[str] = str
     """The class of texts."""
@@ -191,20 +195,6 @@ class Loader(yaml.SafeLoader):
             raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
         return self.texts(value) if isinstance(value, str) else value
 
-    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
-        """A mapping before `<<` merges others into it, which makes duplicates legitimate."""
-        node = super().compose_mapping_node(anchor)
-        seen: set[str] = set()
-        for key, _ in node.value:
-            if not isinstance(key, yaml.ScalarNode) or key.tag != "tag:yaml.org,2002:str":
-                continue
-            if key.value in seen:
-                raise yaml.MarkedYAMLError(
-                    problem=f"duplicate key '{key.value}'", problem_mark=key.start_mark
-                )
-            seen.add(key.value)
-        return node
-
 
 class CommandLineLoader(Loader):
     """A loader of what `--set` is given."""
@@ -218,13 +208,24 @@ MOST_BYTES = 1 << 20
 """Of a YAML file: PyYAML reads about 100 KB a second."""
 
 
-def _count_values(node: yaml.Node, counts: dict[yaml.Node, float]) -> float:
-    """Values of a node, those of an alias counted wherever it stands; infinity for one inside itself."""
+def _count_values(node: yaml.Node, counts: dict[yaml.Node, float], unique: bool) -> float:
+    """Values of a node, those of an alias counted wherever it stands; infinity for one inside itself.
+
+    `unique` refuses duplicate keys, before `<<` merges others into a mapping, which makes them legitimate.
+    """
     if node not in counts:
         counts[node] = math.inf  # while it is counted
-        inside = chain.from_iterable(node.value) if isinstance(node, yaml.MappingNode) else node.value
-        scalar = isinstance(node, yaml.ScalarNode)
-        counts[node] = 1 + (0 if scalar else sum(_count_values(each, counts) for each in inside))
+        inside = () if isinstance(node, yaml.ScalarNode) else node.value
+        if isinstance(node, yaml.MappingNode):
+            seen: set[str] = set()
+            for key, _ in node.value:
+                if unique and isinstance(key, yaml.ScalarNode) and key.tag == "tag:yaml.org,2002:str":
+                    if key.value in seen:
+                        problem = f"duplicate key '{key.value}'"
+                        raise yaml.MarkedYAMLError(problem=problem, problem_mark=key.start_mark)
+                    seen.add(key.value)
+            inside = chain.from_iterable(node.value)
+        counts[node] = 1 + sum(_count_values(each, counts, unique) for each in inside)
     return counts[node]
 
 
@@ -233,7 +234,8 @@ def parse_yaml(text: str, where: str, load: Callable[[str], Any] = Loader) -> An
     try:
         loader = load(text)
         node = loader.get_single_node()
-        if node and _count_values(node, {}) > MOST_VALUES:  # a few nested aliases stand for billions
+        # A few nested aliases stand for billions.
+        if node and _count_values(node, {}, unique=isinstance(loader, Loader)) > MOST_VALUES:
             raise ValueError(f"aliases stand for more than {MOST_VALUES:,} values")
         return loader.construct_document(node) if node else None
     except yaml.MarkedYAMLError as error:

@@ -31,6 +31,8 @@ from pipeline.config.stages import OPENAI, RUN_CODE, SEND, TEXTS, EncodingServer
 from pipeline.core import plugins
 
 Output = Literal["dense", "sparse", "multivector"]
+QUANTIZED = ("int8", "binary")
+"""Number formats whose vectors are searched as small integers or bits."""
 TORCH_PRECISIONS = Literal["fp32", "fp16", "bf16"]
 
 
@@ -66,11 +68,6 @@ class ModelSettings(Section):
     def made_by(self) -> str:
         """What results are attributed to: the model, and its variant; "" for files without a name."""
         return with_variant(self.name, self.variant)
-
-    @property
-    def is_quantized(self) -> bool:
-        """Whether vectors are searched as small integers or bits."""
-        return False
 
     @property
     def searched_without_faiss(self) -> str:
@@ -144,15 +141,11 @@ class RowSettings(ModelSettings):
 
     @property
     @override
-    def is_quantized(self) -> bool:
-        return self.vector_precision in ("int8", "binary")
-
-    @property
-    @override
     def searched_without_faiss(self) -> str:
         if self.output != "dense":
             return f"model.output '{self.output}'"
-        return f"model.vector_precision '{self.vector_precision}'" if self.is_quantized else ""
+        precision = self.vector_precision
+        return f"model.vector_precision '{precision}'" if precision in QUANTIZED else ""
 
 
 class EncoderSettings(RowSettings, RunsModel):
@@ -167,6 +160,7 @@ class EncoderSettings(RowSettings, RunsModel):
     runs_torch: ClassVar[bool] = False
     """Whether the backend runs PyTorch: it merges adapters, and pools texts without their instruction."""
 
+    name: PathOrId = ModelSettings.narrowed("name", min_length=1)
     precision: Literal["fp32", "fp16", "bf16", "int16", "int8"] = setting(
         "fp32",
         "number format of the computation; fp16 runs as fp32 on a CPU; auto may use int16 for fp32",
@@ -195,12 +189,6 @@ class EncoderSettings(RowSettings, RunsModel):
         names="passages queries",
         outputs="dense",
     )
-
-    @model_validator(mode="after")
-    def _is_named(self) -> Self:
-        if not self.name:
-            raise ValueError(f"backend '{self.backend}' needs model.name: add it")
-        return self
 
     @property
     @override

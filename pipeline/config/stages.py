@@ -10,7 +10,7 @@ import re
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator
 
 from pipeline.config.settings import Section, setting
 
@@ -137,18 +137,6 @@ class EngineConfig(Section):
         if value not in (None, "auto") and not re.fullmatch(r"[^\s/:]+:\d{1,5}", value):
             raise ValueError("null, auto or HOST:PORT")
         return value
-
-    @model_validator(mode="after")
-    def _fits_kind(self) -> EngineConfig:
-        other = {"local": "address", "ray": "devices"}[self.kind]
-        if getattr(self, other) is not None:
-            kind = "ray" if self.kind == "local" else "local"
-            raise ValueError(f"engine.{other} is for kind '{kind}': leave it out")
-        if self.devices and self.workers:
-            raise ValueError("engine.devices says how many processes there are: leave engine.workers out")
-        if self.devices and len({device.partition(":")[0] for device in self.devices}) > 1:
-            raise ValueError("engine.devices: all GPUs, or all cpu: they compute other last bits")
-        return self
 
 
 OPENAI = "https://api.openai.com/v1"

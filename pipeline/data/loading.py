@@ -77,7 +77,8 @@ def identify(config: DataSettings) -> Identity:
     # all queries of a source are the same whatever is judged
     asked = judged | {"qrels": None} if config.unjudged_queries == "keep" else judged
     corpus: JsonObject = {"schema": SCHEMA, "corpus": parts["corpus"]}
-    of_slice: JsonObject = {"judged": judged} if config.passages_kept else {}  # it keeps what is judged
+    limited = isinstance(config.corpus, int)  # to a number of passages, and all that are judged
+    of_slice: JsonObject = {"judged": judged} if limited else {}
     return Identity(
         passages=corpus | of_slice | {"settings": keyed_settings(config, "passages")},
         queries=asked,
@@ -216,9 +217,9 @@ def _read_corpus(
     judged = np.unique(judgments.passages[of_kept_query])
     wanted = dict(zip(judgments.passage_ids.take(judged).to_pylist(), judged.tolist(), strict=True))
     keep, (total, unit) = None, source.size()
-    if config.passages_kept is not None:
+    if isinstance(config.corpus, int):
         with progress("drawing passages", total, unit) as bar:
-            keep = _sample(_checked(source.passages, "passage"), wanted, config.passages_kept, bar)
+            keep = _sample(_checked(source.passages, "passage"), wanted, config.corpus, bar)
     batches = _checked(source.passages, "passage") if keep is None else source.passages()
     with progress("reading passages", total, unit) as bar:
         for batch in batches:

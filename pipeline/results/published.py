@@ -105,6 +105,6 @@ def not_comparable(config: Config, measure: Measure, split: str) -> str:
         return f"published for split '{split}', measured on '{getattr(data, 'split', '')}'"
     if data.queries is not None:
         return f"measured on the first {data.queries:,} queries only"
-    if data.passages_kept is not None:
-        return f"measured on {data.passages_kept:,} passages only"
+    if isinstance(data.corpus, int):
+        return f"measured on {data.corpus:,} passages only"
     return ""

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from typing_extensions import override
 
-from pipeline.config import FLAT, keyed_settings
+from pipeline.config import FLAT, QUANTIZED, keyed_settings
 from pipeline.core.display import Bar, counted
 from pipeline.core.errors import InputError
 from pipeline.core.records import Collection, Float32, Int64, Ranking
@@ -40,13 +40,14 @@ class Dense(EncodingRetriever):
         indexed = {"truncate_dim": form.dimensions, **keyed_settings(settings, "index")}
         build = partial(dense_search.build_index, config.index)
         opened: Callable[[Artifact], object] = dense_search.StoredIndex
-        if settings.is_quantized:
+        quantized = settings.vector_precision in QUANTIZED
+        if quantized:
             build = partial(dense_search.build_quantized, settings.vector_precision)
             opened = dense_search.open_quantized
         # the stored vectors are searched where memory is limited, or workers share them
         distributed = config.engine.kind != "local" and not config.data.chunks
         shared = distributed and config.index.factory == FLAT
-        by_vectors = (config.search.memory_mb is not None or shared) and not settings.is_quantized
+        by_vectors = (config.search.memory_mb is not None or shared) and not quantized
         search = partial(self._search, self._in_shards or (distributed and by_vectors))
         searched = ("passages" if by_vectors else "index", "queries")
         plan = {
@@ -121,7 +122,7 @@ class Dense(EncodingRetriever):
         from pipeline.search.index_bytes import index_size
 
         searched = index_size(index.factory, index.metric, indexed, self.settings.vector_precision)
-        if self.settings.is_quantized:
+        if self.settings.vector_precision in QUANTIZED:
             return {**sizes, "index": StoredSize(searched.total(passages), passage=searched.passage)}
         size = index_size(index.factory, index.metric, indexed).total(passages)  # Faiss keeps fp16 as fp32
         if index.factory == FLAT:
@@ -169,7 +170,7 @@ class Dense(EncodingRetriever):
     @property
     def _in_shards(self) -> bool:
         """Whether there are several indexes, each of some passages."""
-        return self.config.index.shards > 1 and not self.settings.is_quantized
+        return self.config.index.shards > 1 and self.settings.vector_precision not in QUANTIZED
 
     def _search(self, in_parts: bool, inputs: Inputs, draft: Draft, context: Context) -> Facts:
         """Search the index, or the stored vectors, `in_parts` by an engine or in this process."""

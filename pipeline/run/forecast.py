@@ -107,8 +107,8 @@ def _forecast(
     config: Config, session: Session, stated: int | None, fetched: set[tuple[str, str]]
 ) -> Forecast:
     """The forecast of one; `fetched` holds what those before it fetch, and is added to."""
-    name, limit = config.name, config.data.passages_kept
-    passages = stated if limit is None or stated is None else min(limit, stated)
+    name, corpus = config.name, config.data.corpus
+    passages = min(corpus, stated) if isinstance(corpus, int) and stated is not None else stated
     try:
         benchmark = session.benchmark(config)
         models, settings = benchmark.describe_models()

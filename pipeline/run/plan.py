@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -52,7 +52,9 @@ def make_retriever(config: Config, identities: Identities, identity: Identity, c
 
     Arguments are as of `Retriever`.
     """
-    configs = [config.model_copy(update={"rerank": None})] if config.rerank else config.parts
+    configs: Sequence[Config] = config.parts if config.fuse else ()
+    if config.rerank:
+        configs = [config.model_copy(update={"rerank": None})]
     parts = [make_retriever(part, identities, identity, corpus) for part in configs]
     arguments, model = (config, identities, identity, corpus, parts), config.model
     if config.rerank:
@@ -183,7 +185,7 @@ def _evaluate(
     if note := collection.facts.get("note"):
         facts["collection_note"] = note
     searchable = len(collection.passages) - np.bincount(ignored.queries, minlength=len(queries))
-    models = [each.model for each in config.parts or (config,)]
+    models = [each.model for each in (config.fuse.of if config.fuse else (config,))]
     by_words = all(
         model and (model.backend == "bm25" or getattr(model, "output", "") == "sparse") for model in models
     )
