@@ -84,7 +84,7 @@ def read_collection_result(folder: Path) -> CollectionResult:
     edited = check_files(folder, READ_BY_ALL)
     record = read_record(folder, METRICS, Metrics)
     manifest = _without_its_cache(folder, read_record(folder, MANIFEST, Manifest))
-    measures, query_ids, values = read_values(folder)
+    query_ids, measures, values = read_values(folder)
     distinct = len(set(query_ids))
     if not record.queries == len(query_ids) == distinct:
         counts = f"counts {record.queries} queries, {PER_QUERY} has {distinct} in {len(query_ids)} rows"
@@ -102,18 +102,8 @@ def read_collection_result(folder: Path) -> CollectionResult:
     return CollectionResult(folder, record, manifest, query_ids, measures, values, document, edited, clusters)
 
 
-def collection_result(folder: Path, metrics: Facts, manifest: Facts) -> CollectionResult:
-    """The result that a run has just written, of its metrics and its manifest."""
-    record, measured_by = Metrics.model_validate(metrics), Manifest.model_validate(manifest)
-    measures, query_ids, values = read_values(folder)
-    document: Facts = json.loads(json.dumps(metrics))
-    return CollectionResult(
-        folder, record, measured_by, query_ids, measures, values, document, clusters=record.clusters
-    )
-
-
 def read_values(folder: Path) -> tuple[list[str], list[str], Float64]:
-    """The measures, the queries and the values, float64 [queries, measures], of `per_query.csv`."""
+    """The queries, the measures and the values, float64 [queries, measures], of `per_query.csv`."""
     try:
         with open(folder / PER_QUERY, encoding="utf-8", newline="") as file:
             header, *lines = list(csv.reader(file))
@@ -122,7 +112,7 @@ def read_values(folder: Path) -> tuple[list[str], list[str], Float64]:
         values = np.array([line[1:] for line in lines], np.float64).reshape(len(lines), len(header) - 1)
     except (ValueError, csv.Error) as error:
         raise _unusable(folder, f"is damaged: {PER_QUERY}: {error}") from None
-    return header[1:], [line[0] for line in lines], values
+    return [line[0] for line in lines], header[1:], values
 
 
 def _without_its_cache(folder: Path, manifest: Manifest) -> Manifest:

@@ -68,26 +68,32 @@ class Result(Tabular):
     folder: Path  # where its files are
     collections: list[CollectionResult]  # the result of each collection that has one, in the config's order
     suite: SuiteRecord | None = None  # the content of `suite.json`; None for a benchmark of one collection
-    name: str = ""  # of the benchmark; a comparison tells those of one name apart
     edited: str = ""  # what was changed of its files after the run; "" if nothing
     # What stopped each of the other collections, by name, in the run that made this object.
     errors: dict[str, Exception] = field(default_factory=dict)
-    groups: dict[str, str] = field(init=False)  # the group of each collection of a suite that is in one
-    # What each collection is judged by, where the suite says so of all.
-    main_measures: dict[str, str] = field(init=False)
-    # Those that all collections have, in the first one's order; then `MAIN`, where main measures differ.
-    measures: list[str] = field(init=False)
 
-    def __post_init__(self) -> None:
-        suite = self.suite
-        self.name = self.name or (suite.name if suite else self.collections[0].name)
-        self.groups, self.main_measures = (suite.groups, suite.main_measures) if suite else ({}, {})
+    @cached_property
+    def name(self) -> str:
+        """The benchmark's name; a comparison tells those of one name apart."""
+        return self.suite.name if self.suite else self.collections[0].name
+
+    @property
+    def groups(self) -> dict[str, str]:
+        """The group of each collection of a suite that is in one."""
+        return self.suite.groups if self.suite else {}
+
+    @property
+    def main_measures(self) -> dict[str, str]:
+        """What each collection is judged by, where the suite says so of all."""
+        return self.suite.main_measures if self.suite else {}
+
+    @cached_property
+    def measures(self) -> list[str]:
+        """Those of all collections, in the first one's order; `MAIN` too, where main measures differ."""
         columns = {each.name: each.measures for each in self.collections}
-        first = next(iter(columns.values()), [])
-        self.measures = [name for name in first if all(name in measures for measures in columns.values())]
-        main = self.main_measures
-        if len(set(main.values())) > 1 and all(main.get(each) in columns[each] for each in columns):
-            self.measures.append(MAIN)
+        first, main = next(iter(columns.values()), []), self.main_measures
+        differ = len(set(main.values())) > 1 and all(main.get(each) in columns[each] for each in columns)
+        return [name for name in first if all(name in each for each in columns.values())] + [MAIN] * differ
 
     def __fspath__(self) -> str:
         """The folder, so that a result is accepted wherever its folder is."""

@@ -44,7 +44,7 @@ def losses(benchmark: Benchmark) -> Facts:
 
     def compare(draft: Draft) -> Facts:
         found, exact = (each.opened(each.retriever.ranking).passages for each in (approximate, other))
-        (names, query_ids, values), (_, _, exact_values) = (read_values(each.folder) for each in scores)
+        (query_ids, names, values), (_, _, exact_values) = (read_values(each.folder) for each in scores)
         measures = parse_measures(names) if names else []  # no name where nothing is judged
         draws = draws_of(query_ids, scores[0].facts.get("clusters", ()))
         return compare_with_exact(found, exact, measures, values, exact_values, draws)

@@ -17,9 +17,9 @@ from pipeline.core.plugins import packages_of
 from pipeline.core.records import Facts
 from pipeline.core.result_files import CHECKSUMS, MANIFEST, METRICS, PER_QUERY, RANKING, RESULT_FILES
 from pipeline.core.result_records import StageRow, without_part
-from pipeline.results.folder import FILES, collection_result, read_record
+from pipeline.results.folder import FILES, CollectionResult, read_values
 from pipeline.results.published import check_expected
-from pipeline.results.records import Manifest
+from pipeline.results.records import Manifest, Metrics
 from pipeline.results.result import Result
 from pipeline.run.benchmark import Benchmark
 from pipeline.run.plan import CONTENTS, REPORTED, SCORES
@@ -70,17 +70,19 @@ def write_result(
     check_folder(folder)
     ranking = artifacts[benchmark.retriever.ranking].folder / RANKING
     _write_files(folder, metrics, manifest, [artifacts[SCORES].folder / PER_QUERY, ranking])
-    return Result(folder, [collection_result(folder, metrics, manifest)])
+    document, values = whole_files.read_json_object(folder / METRICS) or {}, read_values(folder)
+    record, measured_by = Metrics.model_validate(metrics), Manifest.model_validate(manifest)
+    scored = CollectionResult(folder, record, measured_by, *values, document, clusters=record.clusters)
+    return Result(folder, [scored])
 
 
 def _write_files(folder: Path, metrics: Facts, manifest: Facts, copied: Sequence[Path]) -> None:
     """Write the files, their checksums last, while no other run writes to the folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    lock = locks.hold(folder, wait=False)
-    if lock is None:
+    if (lock := locks.hold(folder, wait=False)) is None:
         log.warning("waiting: another run is writing %s", folder)
         lock = locks.hold(folder)
-    if (folder / MANIFEST).exists():
+    if (folder / MANIFEST).is_file():
         _keep_other(folder, manifest["recipes"])
     for left in folder.glob(f".*{whole_files.TEMPORARY}"):  # by a process that was killed
         left.unlink(missing_ok=True)
@@ -104,8 +106,8 @@ def _keep_other(folder: Path, recipes: Facts) -> None:
     studies added to it goes with it.
     """
     try:
-        recipes_before = read_record(folder, MANIFEST, Manifest).recipes
-    except (InputError, OSError):
+        recipes_before = Manifest.model_validate_json((folder / MANIFEST).read_bytes()).recipes
+    except (ValueError, OSError):  # it is damaged
         return
     if recipes_before.get(SCORES, {}).get("key") == recipes[SCORES]["key"]:
         return
@@ -124,8 +126,7 @@ def check_folder(folder: Path) -> None:
     """Refuse a result folder that cannot be written, before anything is computed for it.
 
     Raises:
-        InputError: It is a link, which may lead anywhere, or a file is in the way, or it is protected, or its
-            name is too long.
+        InputError: It is a link, or protected, or a file is in the way, or its name is too long.
     """
     existing = next(path for path in (folder, *folder.absolute().parents) if os.path.lexists(path))
     if folder.is_symlink():
@@ -143,10 +144,9 @@ def check_folder(folder: Path) -> None:
     else:
         try:
             os.rmdir(tempfile.mkdtemp(dir=existing))
+            return
         except OSError as error:
             what = f"cannot be written: {existing} takes no new folder ({error.strerror})"
-        else:
-            return
     raise InputError(
         f"result folder {folder}: {what}",
         allowed="a folder that can be written, or a name that is free",
