@@ -14,8 +14,6 @@ from pipeline.metrics.definitions import parse_measure
 from pipeline.results.folder import CollectionResult
 from pipeline.results.result import MAIN, Result, main_measures_note
 from pipeline.results.tables import most_truncated
-from pipeline.retrievers.composition import FusedRankings
-from pipeline.retrievers.truncation import Truncation
 
 
 def notes_of(results: Sequence[Result], measure: str, pairs: PairIndices) -> list[str]:
@@ -102,11 +100,10 @@ def _on_collection(names: Sequence[str], parts: Sequence[CollectionResult], meas
     cutoff = 0 if measure == MAIN else parse_measure(measure).cutoff
     of_each = []
     for part in parts:
-        left_out: dict[str, None] = {"ties": None, Truncation.key: None, FusedRankings.key: None}
         short = part.record.short_rankings
-        if short and cutoff is not None and short.fewest >= cutoff:  # which says nothing of this measure
-            left_out["short_rankings"] = None
-        of_each.append(part.record.model_copy(update=left_out).notes)
+        if short and cutoff is not None and short.fewest >= cutoff:
+            short = None  # it says nothing of this measure
+        of_each.append(part.record.model_copy(update={"ties": None, "short_rankings": short}).notes)
     notes = [note for note in of_each[0] if all(note in others for others in of_each)]
     for name, said in zip(names, of_each, strict=True):
         notes += [f"{name}: {note}" for note in said if note not in notes]

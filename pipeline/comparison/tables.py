@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from pipeline.comparison.pairs import CollectionDifference, Pair
-from pipeline.core.display import BYTES, FRAGILE, bounds, counted, enumerated, figure, interval
+from pipeline.core.display import AFTER_MEAN, BYTES, FRAGILE, counted, enumerated, figure, interval
 from pipeline.core.records import JsonObject
 from pipeline.core.table import SOFT_HYPHEN, Cell, Column, FilledColumn, Table, right, table_of
 from pipeline.metrics.paired import PERMUTATIONS
@@ -214,12 +214,12 @@ def pair_table(
     of_suites = bool(pairs and pairs[0].collections)
     simultaneous = [
         Cell(
-            bounds(pair.simultaneous_low, pair.simultaneous_high, pair.fragile, "+.4f").lstrip(),
+            interval(pair.simultaneous_low, pair.simultaneous_high, pair.fragile, "+.4f", "[{}, {}]"),
             pair.simultaneous_low,
         )
         for pair in pairs
     ]
-    own = [bounds(pair.ci_low, pair.ci_high, pair.fragile, "+.4f") for pair in pairs]
+    own = [interval(pair.ci_low, pair.ci_high, pair.fragile, "+.4f", AFTER_MEAN) for pair in pairs]
     if short and any(simultaneous):
         own = [""] * len(pairs)
     differences = [
@@ -299,7 +299,8 @@ def standing(
         names = [pair.a for pair in pairs]
         signs = {"better:": 1, "worse:": -1}
     else:
-        opening = f"{best.name} has the highest {mean}, {figure(best.mean)}{bounds(*ends[1:])}"
+        around = interval(*ends[1:], ends=AFTER_MEAN)
+        opening = f"{best.name} has the highest {mean}, {figure(best.mean)}{around}"
         against = [pair for pair in pairs if best.name in (pair.a, pair.b)]
         names = [pair.b if pair.a == best.name else pair.a for pair in against]
         signs = {"significantly better than": 0}
@@ -320,7 +321,7 @@ def _of_pair(measure: str, pair: Pair) -> str:
         low, high = -high, -low
     p = figure(pair.deciding_p, "p")
     p = f"p < {p[1:]}" if p.startswith("<") else f"p = {p}"
-    by = f"{figure(abs(pair.difference))}{bounds(low, high, pair.fragile)}"
+    by = f"{figure(abs(pair.difference))}{interval(low, high, pair.fragile, ends=AFTER_MEAN)}"
     if pair.shown:
         return f"{first} is better than {second} in {measure} by {by} ({p})"
     apart = low is not None and low > 0

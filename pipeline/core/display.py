@@ -6,6 +6,7 @@ A measure, an interval or a size is written in one way wherever it is shown.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
@@ -16,7 +17,7 @@ Number = float | tuple[float | None, float | None] | None
 """A number, or the ends of an interval; None where there is none."""
 
 
-def figure(value: Number, form: str = ".4f", between: str = " to ") -> str:
+def figure(value: Number, form: str = ".4f") -> str:
     """A number as text, or an interval: 0.6427, 0.6012 to 0.6842.
 
     Args:
@@ -24,10 +25,9 @@ def figure(value: Number, form: str = ".4f", between: str = " to ") -> str:
         form: How it is written: a format, of which "+.4f" gives no sign to what rounds to 0; or "p", for
             p-values; "rate", for items per second: 1,234 or 0.52; "bytes", with a unit that leaves at most
             three digits before the point: 22.4 MB; "time", that is not exact: 48 s, 12 min, 3.4 h, 2.1 days.
-        between: What stands between the ends.
     """
     if isinstance(value, tuple):
-        return "" if None in value else between.join(figure(each, form) for each in value)
+        return "" if None in value else " to ".join(figure(each, form) for each in value)
     if value is None:
         return ""
     if form == "p":
@@ -50,16 +50,16 @@ def figure(value: Number, form: str = ".4f", between: str = " to ") -> str:
     return text[1:] if form.startswith("+") and float(text) == 0 else text
 
 
-def interval(low: float | None, high: float | None, fragile: bool, form: str = ".4f") -> str:
+def interval(
+    low: float | None, high: float | None, fragile: bool, form: str = ".4f", ends: str = "{} to {}"
+) -> str:
     """The ends of an interval, with "~" where it is fragile: 0.6012 to 0.6842~; nothing without ends."""
-    text = figure((low, high), form)
-    return f"{text}{'~' * fragile}" if text else ""
+    known = low is not None and high is not None
+    return ends.format(figure(low, form), figure(high, form)) + "~" * fragile if known else ""
 
 
-def bounds(low: float | None, high: float | None, fragile: bool, form: str = ".4f") -> str:
-    """An interval after its mean, with a space before it: " [0.1200, 0.2800]~"; nothing without an end."""
-    text = figure((low, high), form, ", ")
-    return f" [{text}]{'~' * fragile}" if text else ""
+AFTER_MEAN = " [{}, {}]"
+"""The ends of an interval that stands after its mean."""
 
 
 FRAGILE = "~: one unseen query that loses everything would move the mean by more than the interval reaches."
@@ -113,6 +113,15 @@ def silent(label: str, total: int | None, unit: str) -> AbstractContextManager[B
 def numbered(progress: Progress, number: int, total: int) -> Progress:
     """The same progress with labels that number one of several benchmarks: `[2/5] search`."""
     return lambda label, items, unit: progress(f"[{number}/{total}] {label}", items, unit)
+
+
+def visible(text: str) -> str:
+    """A text with control characters escaped as in JSON; new lines and tabs are kept."""
+    return _CONTROL.sub(lambda found: f"\\u{ord(found.group()):04x}", text)
+
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+"""Control characters of terminals, and those that change the direction of text after them."""
 
 
 def as_text(value: object) -> str:

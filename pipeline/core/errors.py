@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+
+from pipeline.core.display import visible
 
 MAX_CHARACTERS = 120  # of a value in a message
 MEMORY_FULL = (
@@ -55,15 +56,6 @@ def memory_ran_out(error: BaseException) -> bool:
         isinstance(each, MemoryError) or any(words in str(each) for words in MEMORY_FULL)
         for each in causes(error)
     )
-
-
-def visible(text: str) -> str:
-    """A text with control characters escaped as in JSON; new lines and tabs are kept."""
-    return _CONTROL.sub(lambda found: f"\\u{ord(found.group()):04x}", text)
-
-
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
-"""Control characters of terminals, and those that change the direction of text after them."""
 
 
 def short_repr(value: object) -> str:

@@ -221,18 +221,9 @@ class ReportSection(Record):
         return [table_of(cls.title, columns, [cls.note], plots)] if cls.shown and sections else []
 
     def notes(self) -> list[str]:
-        """What a reader of the measures should know, a sentence each."""
-        return []
-
-    def cautions(self) -> list[str]:
-        """What to know before trusting the measures, a sentence each without its full stop."""
+        """What a reader of the measures should know, a sentence each without its full stop."""
         return []
 
     def corrected(self, cost: Cost, passages: int) -> Cost:
         """The cost of a result of so many passages, with what the figures of its stages leave out."""
         return cost
-
-    @property
-    def stages_of_parts(self) -> tuple[StageRow, ...]:
-        """The stages of retrievers that the result was made of, each named `PART/STAGE`."""
-        return ()

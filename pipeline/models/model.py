@@ -9,7 +9,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from pipeline.core.errors import short_repr
+from pipeline.core.display import cut
 from pipeline.core.records import ROLES, Facts, JsonObject, Role
 from pipeline.models.card import UNLIMITED, ModelCard, max_positions
 from pipeline.models.files import Files
@@ -51,7 +51,7 @@ class ResolvedBase:
     def describe(self) -> str:
         """The settings that neither the model's files nor a default decide, and what does, as a clause."""
         shown = [
-            f"{name} {short_repr(used.value) if 'instruction' in name else used.value} ({used.source})"
+            f"{name} {cut(repr(used.value), 120) if 'instruction' in name else used.value} ({used.source})"
             for name, used in self.decided.items()
             if used.source not in ("model", "default")
         ]

@@ -16,6 +16,7 @@ from pipeline.core.records import Facts
 from pipeline.core.result_records import Cost, Hardware, Name, Record, ReportSection, StageRow
 from pipeline.metrics.presentation import MissingTexts, ShortRankings, Ties, counted_notes, scoring_notes
 from pipeline.results.published import ScoreCheck
+from pipeline.retrievers.composition import FusedRankings
 from pipeline.retrievers.costs import VectorsCost, cost_of
 from pipeline.retrievers.sections import SECTIONS
 
@@ -103,7 +104,7 @@ class Metrics(Record):
 
     @property
     def notes(self) -> list[str]:
-        """What to know before trusting the measures; a sentence each without its full stop."""
+        """What to know before trusting the measures, but for what `sections` say; without full stops."""
         notes = [self.collection_note] if self.collection_note else []
         if self.clusters:
             alone = self.clusters.count(None)
@@ -124,7 +125,6 @@ class Metrics(Record):
                 f"the first ten hits hold {counted(found, 'relevant passage')}, and those of a random order "
                 f"{expected:g}: check that the judgments belong to these queries and passages"
             )
-        notes += [note for section in self.sections for note in section.cautions()]
         return notes + scoring_notes(
             self.short_rankings,
             self.ties,
@@ -137,8 +137,8 @@ class Metrics(Record):
     @property
     def all_stages(self) -> tuple[StageRow, ...]:
         """The stages of the parts, whose names begin with the part's number, among the result's own."""
-        parts = (row for section in self.sections for row in section.stages_of_parts)
-        return (*self.stages[:1], *parts, *self.stages[1:])
+        fused = self.section(FusedRankings)
+        return (*self.stages[:1], *(fused.stages_of_parts if fused else ()), *self.stages[1:])
 
     @property
     def cost(self) -> Cost:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from pipeline.core.display import FRAGILE, bounds, counted, figure, interval
+from pipeline.core.display import AFTER_MEAN, FRAGILE, counted, figure, interval
 from pipeline.core.records import Facts
 from pipeline.core.result_records import columns_of
 from pipeline.core.table import Cell, Column, FilledColumn, Table, right, table_of
@@ -26,7 +26,8 @@ def mean_sentence(
     what: str, mean: float, low: float | None, high: float | None, fragile: bool, queries: int
 ) -> str:
     """A mean with its interval, as a sentence without its full stop."""
-    return f"{what} is {figure(mean)}{bounds(low, high, fragile)} over {counted(queries, 'query', 'queries')}"
+    ends = interval(low, high, fragile, ends=AFTER_MEAN)
+    return f"{what} is {figure(mean)}{ends} over {counted(queries, 'query', 'queries')}"
 
 
 def result_table(record: Metrics) -> Table:
@@ -47,8 +48,8 @@ def result_table(record: Metrics) -> Table:
         if check.got is None
     ]
     of_sections = [note for section in record.sections for note in section.notes()]
-    of_scores = [f"{note}." for note in record.notes]
-    notes = [*table.notes, *not_measured, *of_sections, *of_scores, *_model_notes([record])]
+    sentences = [f"{note}." for note in (*of_sections, *record.notes)]
+    notes = [*table.notes, *not_measured, *sentences, *_model_notes([record])]
     return replace(table, notes=notes)
 
 
@@ -145,7 +146,7 @@ def summary_table(records: Sequence[Metrics], total: int) -> Table:
     ]
     title = f"{len(records):,} of {total:,} benchmarks finished"
     exact = [(record.name, section) for record in records if (section := record.section(AgainstExact))]
-    notes = [f"{name}: {note}" for name, section in exact for note in section.notes()]
+    notes = [f"{name}: {note}." for name, section in exact for note in section.notes()]
     notes += [*most_truncated(records), *collection_notes(records), *_model_notes(records)]
     return table_of(title, columns, notes, keep_empty=True)
 
@@ -153,12 +154,12 @@ def summary_table(records: Sequence[Metrics], total: int) -> Table:
 def most_truncated(records: Sequence[Metrics]) -> list[str]:
     """What the model of one result does not read of its texts: the one of which it reads the least."""
     sections = [(record.name, section) for record in records if (section := record.section(Truncation))]
-    cut = [(name, section) for name, section in sections if section.cautions()]
+    cut = [(name, section) for name, section in sections if section.notes()]
     if not cut:
         return []
     name, section = max(cut, key=lambda pair: pair[1].unread)
     others = f"; texts of {counted(len(cut) - 1, 'other result')} are cut, too" if len(cut) > 1 else ""
-    return [f"{name}: {section.cautions()[0]}{others}."]
+    return [f"{name}: {section.notes()[0]}{others}."]
 
 
 def collection_notes(records: Sequence[Metrics]) -> list[str]:

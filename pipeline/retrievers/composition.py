@@ -180,8 +180,8 @@ class FusedRankings(ReportSection):
         return tables
 
     @override
-    def cautions(self) -> list[str]:
-        cuts = {part.name: part.truncation.cautions() for part in self.parts if part.truncation}
+    def notes(self) -> list[str]:
+        cuts = {part.name: part.truncation.notes() for part in self.parts if part.truncation}
         return [f"{name}: {note}" for name, notes in cuts.items() for note in notes]
 
     @model_serializer

@@ -66,7 +66,7 @@ class Chunking(ReportSection):
         ranked = {"max": "by its best one", "mean": "by their mean", "first": "by its first one"}
         return [
             f"{counted(self.cut, 'passage')} cut at {self.tokens:,} tokens: {counted(self.chunks, 'chunk')} "
-            f"searched, and a passage is ranked {ranked[self.aggregate]}."
+            f"searched, and a passage is ranked {ranked[self.aggregate]}"
         ]
 
 
@@ -81,7 +81,7 @@ class AgainstExact(ReportSection):
     def notes(self) -> list[str]:
         """The share of the exact top hits that the index finds."""
         shares = enumerated([f"{share:.1%} of the exact top {k}" for k, share in self.overlap.items()])
-        return [f"The index finds {shares}."]
+        return [f"The index finds {shares}"]
 
 
 class ApproximateIndex(ReportSection):

@@ -69,7 +69,7 @@ class Truncation(ReportSection):
         return max(texts.unread for texts in (self.passages, self.queries, self.pairs) if texts)
 
     @override
-    def cautions(self) -> list[str]:
+    def notes(self) -> list[str]:
         texts = {
             "chunks" if self.chunks else "passages": self.passages,
             "queries": self.queries,

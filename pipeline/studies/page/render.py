@@ -23,7 +23,6 @@ from pipeline.comparison.side_by_side import Comparison
 from pipeline.comparison.tables import each_collection, pair_table
 from pipeline.core import display, machine
 from pipeline.core.display import BYTES
-from pipeline.core.errors import visible
 from pipeline.core.records import JsonObject
 from pipeline.core.table import Column, FilledColumn, Table, table_of
 from pipeline.results.records import Manifest, compared_settings
@@ -137,7 +136,7 @@ def _render(template: str, scripts: Sequence[str], context: JsonObject) -> str:
         script=script,
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
     )
-    return visible(page)
+    return display.visible(page)
 
 
 def _marks_of(table: Table, names: Sequence[str]) -> list[list[int]]:

@@ -7,7 +7,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from pipeline.core.errors import visible
+from pipeline.core.display import visible
 from pipeline.core.table import Table, html_table
 from pipeline.storage.whole_files import write_whole
 from pipeline.terminal import print_each, print_json, show
