@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import errno
-import functools
 import io
 import json
 import logging
 import os
 import re
 import select
-import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TextIO
@@ -23,11 +21,10 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TextIO
 import typer
 from typing_extensions import override
 
-from pipeline.core.errors import InputError, memory_ran_out, visible
+from pipeline.core.display import visible
+from pipeline.core.errors import InputError, memory_ran_out
 
 if TYPE_CHECKING:
-    from rich.text import Text
-
     from pipeline.core.display import Bar
     from pipeline.core.records import Facts
     from pipeline.core.table import Table
@@ -35,17 +32,6 @@ if TYPE_CHECKING:
 BAD_INPUT, FAILED, INTERRUPTED = 2, 1, 130
 LOG_SECONDS = 60.0  # between two lines about progress, where stderr is not a terminal
 _WRITTEN: dict[str, str] = {}  # the user's names of measures, by a pattern of their names in results
-
-
-def end_at_second_interrupt() -> None:
-    """Let the first Ctrl-C end a command cleanly, and a second one at once, even while the first waits."""
-
-    def interrupt(*_: object) -> None:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-        raise KeyboardInterrupt
-
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not where a shell ignores it
-        signal.signal(signal.SIGINT, interrupt)
 
 
 @dataclass(eq=False)
@@ -73,47 +59,35 @@ class EscapedStream:
         return getattr(self.stream, name)
 
 
-def escape_what_is_printed() -> None:
-    """Let all that this process prints pass through `EscapedStream`."""
+@contextmanager
+def guarded(goes_on: str = "") -> Iterator[None]:
+    """Make of what a command raises one message on stderr and an exit code; escape what it prints.
+
+    `goes_on` says after an interrupt how to go on.
+    """
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # characters that the locale lacks
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if not isinstance(stream, EscapedStream):
             setattr(sys, name, EscapedStream(stream))
-
-
-def guarded(command: Callable[..., None], resumed: bool = False) -> Callable[..., None]:
-    """Wrap a command, so that what it raises becomes one message on stderr and an exit code.
-
-    `resumed` commands go on where they were interrupted when they are called again.
-    """
-
-    @functools.wraps(command)
-    def run(*args: object, **kwargs: object) -> None:
-        if not isinstance(command, typer.Typer):  # whose help has colours
-            escape_what_is_printed()
-        _WRITTEN.clear()
-        logging.basicConfig(format="benchmarco: %(message)s", stream=sys.stderr)
-        logging.getLogger("pipeline").setLevel(logging.INFO)
+    _WRITTEN.clear()
+    logging.basicConfig(format="benchmarco: %(message)s", stream=sys.stderr)
+    logging.getLogger("pipeline").setLevel(logging.INFO)
+    try:
         try:
-            try:
-                command(*args, **kwargs)
-            except SystemExit:  # after help, or the version
-                sys.stdout.flush()
-                raise
+            yield
+        except SystemExit:  # after help, or the version
             sys.stdout.flush()
-        except (InputError, OSError, MemoryError, ImportError, RuntimeError) as error:
-            if not isinstance(error, InputError | OSError) and not memory_ran_out(error):
-                raise
-            nobody_reads = isinstance(error, BrokenPipeError) and _nobody_reads()
-            _stop(*(("", 0) if nobody_reads else what_happened(error)))
-        except KeyboardInterrupt:
-            again = "the same command again" + (" without --fresh" if kwargs.get("fresh") else "")
-            goes_on = f"; run {again} to go on where it stopped" if resumed else ""
-            _stop(f"interrupted{goes_on}", INTERRUPTED)
-
-    return run
+            raise
+        sys.stdout.flush()
+    except (InputError, OSError, MemoryError, ImportError, RuntimeError) as error:
+        if not isinstance(error, InputError | OSError) and not memory_ran_out(error):
+            raise
+        nobody_reads = isinstance(error, BrokenPipeError) and _nobody_reads()
+        _stop(*(("", 0) if nobody_reads else what_happened(error)))
+    except KeyboardInterrupt:
+        _stop(f"interrupted{goes_on}", INTERRUPTED)
 
 
 def _nobody_reads() -> bool:
@@ -234,10 +208,11 @@ def as_shown(text: str) -> str:
     return visible(text)
 
 
-def show(*parts: Table | Text) -> None:
+def show(*tables: Table, verdict: str = "", decided: bool = True) -> None:
     """Print tables on stdout, no wider than the terminal, each with its notes below it.
 
-    Names may look like rich's markup or emoji codes, so both are off.
+    Above them is the sentence that a command opens with: green, or yellow where nothing is decided. Names may
+    look like rich's markup or emoji codes, so both are off.
     """
     from rich.console import Console
     from rich.text import Text
@@ -254,25 +229,17 @@ def show(*parts: Table | Text) -> None:
             raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))  # Console itself would exit with 1
 
     console = PipedConsole(file=colored, highlight=False, markup=False, emoji=False, width=width)
-    for part in parts:
-        if isinstance(part, Text):
-            console.print(Text(as_shown(part.plain), part.style))
-        else:
-            table = replace(
-                part,
-                title=as_shown(part.title),
-                columns=[replace(column, name=as_shown(column.name)) for column in part.columns],
-                rows=[[as_shown(cell) for cell in row] for row in part.rows],
-                notes=[as_shown(note) for note in part.notes],
-            )
-            console.print(*terminal_parts(table, console.width), sep="\n")
-
-
-def show_verdict(sentence: str, decided: bool = True) -> None:
-    """Print the sentence that a command opens with: green, or yellow where nothing is decided."""
-    from rich.text import Text
-
-    show(Text(f"{sentence}.", style="bold green" if decided else "bold yellow"))
+    if verdict:
+        console.print(Text(as_shown(f"{verdict}."), style="bold green" if decided else "bold yellow"))
+    for table in tables:
+        shown = replace(
+            table,
+            title=as_shown(table.title),
+            columns=[replace(column, name=as_shown(column.name)) for column in table.columns],
+            rows=[[as_shown(cell) for cell in row] for row in table.rows],
+            notes=[as_shown(note) for note in table.notes],
+        )
+        console.print(*terminal_parts(shown, console.width), sep="\n")
 
 
 def print_each(documents: list[Facts]) -> None:

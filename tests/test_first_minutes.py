@@ -56,12 +56,12 @@ def test_a_second_ctrl_c_ends_at_once() -> None:
         "import os, signal\n"
         "from pipeline import cli\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)  # which nohup ignores\n"
-        "cli.end_at_second_interrupt()\n"
-        "@lambda command: cli.guarded(command, resumed=True)\n"
+        "@cli.guarded('; run the same command again')\n"
         "def command():\n"
         "    try: os.kill(os.getpid(), signal.SIGINT)\n"
         "    finally: os.kill(os.getpid(), signal.SIGINT)\n"
-        "command()\n"
+        "cli.app = command\n"
+        "cli.main()\n"
     )
     command = begun("-c", script)
     _, told = command.communicate()
@@ -88,7 +88,7 @@ def test_a_log_gets_a_line_now_and_then(
 REFUSED = """
 from pipeline import InputError
 from pipeline.cli import guarded
-@guarded
+@guarded()
 def command():
     print('half a table')
     raise InputError('no such file')

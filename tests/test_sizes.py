@@ -19,7 +19,7 @@ SLACK = 0.97
 WING = ("native", "studies")
 """What the spine does not count."""
 LINES: dict[str, int] = {
-    "top": 460,
+    "top": 430,
     "cli": 1090,
     "comparison": 1340,
     "config": 2630,
@@ -37,9 +37,9 @@ LINES: dict[str, int] = {
     "run": 1670,
     "search": 2600,
     "storage": 1420,
-    "studies": 10850,
-    "spine": 32550,
-    "whole": 47100,
+    "studies": 10830,
+    "spine": 32500,
+    "whole": 47030,
 }
 """The most lines of each package, of the modules at the top, of the spine and of the whole."""
 SETTINGS: dict[str, int] = {

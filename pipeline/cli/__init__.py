@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import signal
 from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import Annotated, Any, Literal
@@ -20,15 +21,9 @@ from pipeline.core.errors import InputError
 from pipeline.storage.whole_files import overwrites
 from pipeline.studies.study import StudyOptions
 from pipeline.studies.table import all_studies
-from pipeline.terminal import (
-    end_at_second_interrupt,
-    guarded,
-    option,
-    progress,
-    what_happened as what_happened,
-)
+from pipeline.terminal import guarded, option, progress, what_happened as what_happened
 
-__all__ = ["COMMANDS", "app", "end_at_second_interrupt", "guarded", "main", "progress"]
+__all__ = ["COMMANDS", "app", "guarded", "main", "progress"]
 
 HELP = "How well does an embedding model retrieve, and can you trust the number?"
 OVERVIEW = """\
@@ -114,7 +109,7 @@ HELP_OPTIONS = {"help_option_names": ["--help", "-h"]}
 
 
 def with_options(name: str, command: Callable[..., None]) -> Callable[..., None]:
-    """A command with the options that several have.
+    """A command, guarded, with the options that several have.
 
     Those are: of studies, where it takes `studies`; `--format`, where it prints JSON; and `--force`, where it
     writes what the user names.
@@ -132,20 +127,22 @@ def with_options(name: str, command: Callable[..., None]) -> Callable[..., None]
 
     @functools.wraps(command)
     def run(**arguments: Any) -> None:
-        form = arguments.pop("form") if has_format else None
-        given = [name for name, flag in flags.items() if arguments[flag]]
-        if len(given) > 1:
-            raise InputError(f"--{' and --'.join(given)} are both given", fix="leave one out")
-        if form and given and given != [form]:
-            raise InputError(f"--format {form} and --{given[0]}", fix="leave one out")
-        if form in flags:
-            arguments[flags[form]] = True
-        if studies:
-            values = {option: arguments.pop(option) for option in of_studies}
-            arguments["studies"] = StudyOptions(all_studies(), values)
         token = overwrites.set(arguments.pop("force", False))
+        again = "the same command again" + " without --fresh" * bool(arguments.get("fresh"))
         try:
-            command(**arguments)
+            with guarded(f"; run {again} to go on where it stopped" if name in RESUMED else ""):
+                form = arguments.pop("form") if has_format else None
+                given = [name for name, flag in flags.items() if arguments[flag]]
+                if len(given) > 1:
+                    raise InputError(f"--{' and --'.join(given)} are both given", fix="leave one out")
+                if form and given and given != [form]:
+                    raise InputError(f"--format {form} and --{given[0]}", fix="leave one out")
+                if form in flags:
+                    arguments[flags[form]] = True
+                if studies:
+                    values = {option: arguments.pop(option) for option in of_studies}
+                    arguments["studies"] = StudyOptions(all_studies(), values)
+                command(**arguments)
         finally:
             overwrites.reset(token)
 
@@ -187,15 +184,13 @@ for _name, _help in GROUPS.items():
 for _name, (_command, _example) in COMMANDS.items():
     _group, _, _last = _name.rpartition(" ")
     _epilog = f"Example: benchmarco {_name} {_example}".rstrip()
-    _apps[_group].command(_last, cls=ExampleCommand, epilog=_epilog)(
-        guarded(with_options(_name, _command), resumed=_name in RESUMED)
-    )
+    _apps[_group].command(_last, cls=ExampleCommand, epilog=_epilog)(with_options(_name, _command))
 for _name in GROUPS:
     app.add_typer(_apps[_name], name=_name)
 
 
 @app.callback(invoke_without_command=True, help=HELP)
-@guarded
+@guarded()
 def overview(
     ctx: typer.Context,
     version: Annotated[bool, option("Print the version.", flags="--version")] = False,
@@ -211,6 +206,16 @@ def overview(
 
 
 def main() -> None:
-    """Run the command line."""
-    end_at_second_interrupt()
-    guarded(app)()  # the commands are guarded already; this covers help and usage errors
+    """Run the command line.
+
+    The first Ctrl-C ends a command cleanly, and a second one at once, even while the first waits.
+    """
+
+    def interrupt(*_: object) -> None:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        raise KeyboardInterrupt
+
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not where a shell ignores it
+        signal.signal(signal.SIGINT, interrupt)
+    with guarded():  # the commands are guarded already; this covers help and usage errors
+        app()

@@ -20,7 +20,7 @@ from pipeline.core.display import counted, silent
 from pipeline.core.errors import InputError
 from pipeline.core.installation import DISTRIBUTION
 from pipeline.report.listings import forecast_table, plan_table
-from pipeline.studies.study import StudyOptions
+from pipeline.studies.study import NextStep, StudyOptions
 from pipeline.studies.table import all_studies
 from pipeline.terminal import (
     Json,
@@ -33,7 +33,6 @@ from pipeline.terminal import (
     report_failure,
     show,
     show_measures_as,
-    show_verdict,
 )
 
 if TYPE_CHECKING:
@@ -103,21 +102,20 @@ def _show_result(result: Result, verbose: bool) -> None:
     """
     from pipeline.results.tables import result_table, section_tables, stage_table
 
-    if said := result.verdict:
-        show_verdict(said)
     if result.suite:
-        show(*result.tables())
+        show(*result.tables(), verdict=result.verdict)
         return
-    record = result.record
-    show(result_table(record))
+    record, stages = result.record, result.record.all_stages
+    show(result_table(record), verdict=result.verdict)
     if verbose:
         tables = section_tables({record.name: record}, next(iter(record.metrics), ""))
         show(stage_table(record), *chain(*tables.values()))
-    computed = [row for row in record.all_stages if row.outcome == "computed"]
+    reused = [row.stage for row in stages if row.reused]
+    computed = [row for row in stages if row.outcome == "computed"]
     seconds = sum(row.seconds or 0 for row in computed)
     preparing = sum(row.preparing_seconds or 0 for row in computed)
     clauses = [f"computed {counted(len(computed), 'stage')} in {seconds:,.1f} s"] if computed else []
-    clauses += [f"reused: {', '.join(result.reused)}"] if result.reused else []
+    clauses += [f"reused: {', '.join(reused)}"] if reused else []
     once = f". One-time model preparation: {preparing:,.1f} s" if preparing else ""
     print("; ".join(clauses) + once + ("" if verbose else " (-v: each stage)"))
     print(f"written to {result.folder}")
@@ -132,12 +130,12 @@ def _show_summary(done: list[Result], count: int, verbose: bool) -> bool:
     compared = None
     with contextlib.suppress(InputError):  # other queries, other kinds
         compared = compare(done)
-    if compared:
-        show_verdict(compared.verdict, not compared.pairs or any(pair.shown for pair in compared.pairs))
+    decided = not compared or not compared.pairs or any(pair.shown for pair in compared.pairs)
     records = [result.record for result in done]
     notes = [f"Note: {note}." for note in data_notes(compared.loaded)] if compared else []
     table = summary_table(records, count)
-    show(replace(table, notes=[*table.notes, *notes]))
+    table = replace(table, notes=[*table.notes, *notes])
+    show(table, verdict=compared.verdict if compared else "", decided=decided)
     measure = next(iter(records[0].metrics), "")
     tables = section_tables({record.name: record for record in records}, measure) if verbose else {}
     show(*(each for each in chain(*tables.values()) if each.columns[0].name == "result"))
@@ -200,12 +198,11 @@ def next_step(results: Sequence[Result], comparable: bool) -> str:
 
     It has the program as it was called: by name, by path or as a module; quoted for a shell.
     """
-    step: tuple[str, Sequence[str | Path]] | None
+    judged = bool(results[0].suite or results[0].record.metrics)
+    steps = [study.next_step for study in all_studies().values()]
+    step = next((step for step in steps if step and step.judged == judged), None)
     if len(results) > 1 and comparable:
-        step = "side by side", ["compare", *(result.folder for result in results)]
-    else:
-        steps = (study.next_step(results) for study in all_studies().values() if study.next_step)
-        step = next(filter(None, steps), None)
+        step = NextStep("side by side", "compare {folders}")
     if step is None:
         return ""
     called, installed = Path(sys.argv[0]), shutil.which(DISTRIBUTION)
@@ -213,5 +210,8 @@ def next_step(results: Sequence[Result], comparable: bool) -> str:
     program = [DISTRIBUTION if is_found or called.name != DISTRIBUTION else sys.argv[0]]
     if called.parts[-2:] == ("pipeline", "__main__.py"):
         program = [sys.executable, "-m", "pipeline"]
-    sentence, arguments = step
-    return f"{sentence}: {shlex.join([*program, *map(str, arguments)])}"
+    folders = [str(result.folder) for result in results]
+    several = shlex.join(folders if len(folders) > 1 else [*folders, "OTHER"])
+    first, name = map(shlex.quote, (folders[0], results[0].folder.name))
+    arguments = step.arguments.format(folders=several, folder=first, name=name)
+    return f"{step.sentence}: {shlex.join(program)} {arguments}"

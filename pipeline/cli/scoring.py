@@ -15,16 +15,7 @@ from pipeline.core.table import stacked
 from pipeline.storage.whole_files import check_output, replacing
 from pipeline.studies.study import StudyOptions
 from pipeline.studies.table import all_studies
-from pipeline.terminal import (
-    Json,
-    Verbose,
-    argument,
-    option,
-    print_each,
-    show,
-    show_measures_as,
-    show_verdict,
-)
+from pipeline.terminal import Json, Verbose, argument, option, print_each, show, show_measures_as
 
 if TYPE_CHECKING:
     from pipeline.comparison.side_by_side import Comparison
@@ -212,10 +203,10 @@ def _show_verdicts(compared: Sequence[Comparison], findings: Sequence[Sequence[F
     for comparison, said in zip(compared, findings, strict=True):
         opening = f"{comparison.collection}: " if comparison.collection else ""
         decided = any(pair.shown for pair in comparison.pairs) or not comparison.pairs
-        show_verdict(opening + comparison.verdict, decided)
+        show(verdict=opening + comparison.verdict, decided=decided)
         for finding in said:
             if finding.verdict:
-                show_verdict(opening + finding.verdict)
+                show(verdict=opening + finding.verdict)
 
 
 def _csv(compared: Sequence[Comparison], findings: Sequence[Sequence[Findings]]) -> str:

@@ -341,8 +341,8 @@ def of_each_collection(configs: Iterable[Config]) -> list[Config]:
 
 def add_sections() -> None:
     """Add the sections of studies: each is a field of `Config`, None unless it is given."""
-    sections = (each for source in plugins.SECTION_SOURCES for each in source().items())
-    for name, place in sections:
+    owners = (owner for source in plugins.SECTION_SOURCES for owner in source().values())
+    for name, place in (each for owner in owners for each in owner.sections.items()):
         module, _, kind = place.partition(":")
         section = getattr(import_module(module), kind)
         doc = (section.__doc__ or "").splitlines()[0].rstrip(".")

@@ -118,9 +118,9 @@ def import_and_call(place: str, *arguments: object) -> Any:
     return getattr(import_module(f"pipeline.{module}"), name)(*arguments)
 
 
-SECTION_SOURCES: list[Callable[[], Mapping[str, str]]] = []
-"""What is asked for the sections of a config when configs are first needed: each gives, by the name of a
-section, the "module:name" of its class."""
+SECTION_SOURCES: list[Callable[[], Mapping[str, Any]]] = []
+"""What is asked for the sections of a config when configs are first needed: each gives objects whose
+`sections` are, by the name of a section, the "module:name" of its class."""
 
 
 def group_noun(group: str) -> str:

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from pipeline.config import Config
     from pipeline.core.records import JsonObject
     from pipeline.core.table import Table
-    from pipeline.results.result import Result
     from pipeline.studies.shared.plots import Plot
 
 
@@ -102,6 +101,17 @@ def find_by(place: str, options: Sequence[str], comparison: Comparison, values: 
 
 
 @dataclass(frozen=True)
+class NextStep:
+    """A command that suits the results of a run."""
+
+    sentence: str  # what it is for
+    # Its arguments. `{folder}` is the first result's folder, whose own name is `{name}`; `{folders}` are all,
+    # and OTHER after a single one.
+    arguments: str
+    judged: bool = True  # whether it is for results with measures, or for those without judgments
+
+
+@dataclass(frozen=True)
 class Study:
     """What the command line knows of a study, whose module imports nothing heavy before a call."""
 
@@ -131,8 +141,7 @@ class Study:
     # `plan`; None if nothing.
     plan: Callable[[Sequence[Config], Mapping[str, Any]], Plan | None] | None = None
     plan_options: Mapping[str, Any] = field(default_factory=dict)
-    # A command for these results of a run, as a sentence and its arguments; None if it has none.
-    next_step: Callable[[Sequence[Result]], tuple[str, Sequence[str | Path]] | None] | None = None
+    next_step: NextStep | None = None  # what a run ends with
 
 
 @dataclass(frozen=True)

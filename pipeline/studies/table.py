@@ -32,12 +32,6 @@ STUDIES = {
 and the lines that name it to remove it."""
 
 
-def sections() -> dict[str, str]:
-    """The sections of a config that studies add: for each name what "module:name" names its class."""
-    studies = all_studies().values()
-    return {name: place for study in studies for name, place in study.sections.items()}
-
-
 @cache
 def all_studies() -> dict[str, Study]:
     """Every study by name; one of another package that cannot be used is named in a warning and left out."""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from inside import escape_what_is_printed
-from workplaces import benchmarco, change_json
+from workplaces import benchmarco, change_json, process
 
 from pipeline import run_benchmark
 
@@ -102,6 +102,16 @@ def test_logs_warnings_and_errors_pass_too_and_progress_bars_move(monkeypatch: p
     sys.stderr.write("\r 10%\x1b[31m")
     sys.stderr.write("\n\x1b[A\x1b[A")
     assert raw.getvalue() == "\r 10%\\u001b[31m\n\x1b[A\x1b[A"
+
+
+def test_logs_of_a_process_pass_too(tmp_path: Path) -> None:
+    script = (
+        "import logging\n"
+        "from pipeline import cli\n"
+        f"cli.app = lambda: logging.getLogger('pipeline').warning({HOSTILE!r})\n"
+        "cli.main()\n"
+    )
+    assert OBEYED.findall(process(tmp_path, "-c", script).stderr) == []
 
 
 def test_no_code_prints_around_it() -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rich.text import Text
-
 from pipeline.core.display import counted, cut
 from pipeline.core.records import Facts
 from pipeline.core.table import Column, FilledColumn, Table, right, table_of
@@ -22,7 +20,7 @@ MISSING = {
 }
 
 
-def collection_view(name: str, description: Facts, whole: bool = True) -> Iterator[Table | Text]:
+def collection_view(name: str, description: Facts, whole: bool = True) -> Iterator[Table]:
     """Tables and examples of what `pipeline.data.describe` found; the main ones if not `whole`."""
     yield _counts(name, description, whole)
     yield _distributions(description, whole)
@@ -32,9 +30,9 @@ def collection_view(name: str, description: Facts, whole: bool = True) -> Iterat
         yield from _audit(description["audit"], whole)
     length = EXAMPLE_LENGTH if whole else EXAMPLE_LENGTH // 2
     for example in description["examples"][: None if whole else 1]:
-        yield Text(f"query {example['id']}: {cut(example['text'], length)}", style="bold")
-        for judged in example["judged"]:
-            yield Text(f"  grade {judged['grade']}  {judged['id']}: {cut(judged['text'], length)}")
+        judged = example["judged"]
+        texts = [f"  grade {each['grade']}  {each['id']}: {cut(each['text'], length)}" for each in judged]
+        yield Table(f"query {example['id']}: {cut(example['text'], length)}", [], [], texts)
 
 
 def collections_table(descriptions: dict[str, Facts]) -> Table:
@@ -78,7 +76,7 @@ def _audit(audited: Facts, whole: bool) -> Iterator[Table]:
         yield Table("what equal passages with different grades do to scores", columns, changes, [note])
 
 
-def _training_data(found: Facts) -> Iterator[Table | Text]:
+def _training_data(found: Facts) -> Iterator[Table]:
     """How many texts occur in a file of training data, and some of them."""
     labels = {"queries": "queries", "passages": "passages", "relevant": "passages of grade 1 or higher"}
     rows = [(label, f"{found[key]:,}") for key, label in labels.items()]
@@ -90,7 +88,7 @@ def _training_data(found: Facts) -> Iterator[Table | Text]:
     yield Table(f"{found['file']}: {counted(found['texts'], 'text')}", columns, rows, [note])
     for example in found["examples"]:
         text = cut(example["text"], EXAMPLE_LENGTH)
-        yield Text(f"{example['role']} {example['id']}: {text}", style="bold")
+        yield Table(f"{example['role']} {example['id']}: {text}", [], [])
 
 
 def _counts(name: str, description: Facts, whole: bool) -> Table:

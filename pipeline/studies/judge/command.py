@@ -13,12 +13,11 @@ from pipeline.core.errors import InputError
 from pipeline.core.result_files import MANIFEST
 from pipeline.storage.whole_files import check_output
 from pipeline.studies.shared.printing import print_as, print_written
-from pipeline.studies.study import Command, Plan, Study
+from pipeline.studies.study import Command, NextStep, Plan, Study
 from pipeline.terminal import Json, Sets, argument, option, print_json, progress
 
 if TYPE_CHECKING:
     from pipeline.config import Config
-    from pipeline.results.result import Result
 
 log = logging.getLogger(__name__)
 
@@ -185,16 +184,6 @@ def planned(configs: Sequence[Config], options: Mapping[str, Any]) -> Plan | Non
         return None
 
 
-def next_step(results: Sequence[Result]) -> tuple[str, Sequence[str | Path]] | None:
-    """A pool, where the collection has no judgments."""
-    if results[0].suite or results[0].metrics:
-        return None
-    folders = [result.folder for result in results]
-    others = [] if len(folders) > 1 else ["OTHER"]
-    sentence = "to decide between results, let people judge some queries"
-    return sentence, ["pool", *folders, *others, "--decide", "precision@10", "--output", "pool.tsv"]
-
-
 STUDY = Study(
     "Which result is better, by a few labels of people and many of a language model?",
     {
@@ -203,5 +192,9 @@ STUDY = Study(
     },
     sections={"judge": "pipeline.studies.shared.judge_settings:JudgeSettings"},
     plan=planned,
-    next_step=next_step,
+    next_step=NextStep(
+        "to decide between results, let people judge some queries",
+        "pool {folders} --decide precision@10 --output pool.tsv",
+        judged=False,
+    ),
 )

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 
 from pipeline.core.errors import InputError
 from pipeline.storage.whole_files import check_output
-from pipeline.studies.study import Command, Findings, Output, Study, StudyOptions
+from pipeline.studies.study import Command, Findings, NextStep, Output, Study, StudyOptions
 from pipeline.terminal import argument, option
 
 if TYPE_CHECKING:
     from pipeline.comparison.side_by_side import Comparison
-    from pipeline.results.result import Result
 
 
 def report(
@@ -72,18 +71,10 @@ def write(
     write_page(compared[0], file, parts)
 
 
-def next_step(results: Sequence[Result]) -> tuple[str, Sequence[str | Path]] | None:
-    """The page of the first result, where it has measures."""
-    if not (results[0].suite or results[0].metrics):
-        return None
-    folder = results[0].folder
-    return "HTML report", ["report", folder, "--html", f"{folder.name}.html"]
-
-
 Html = Annotated[Path | None, option("Write a self-contained page to this file.", "FILE", flags="--html")]
 STUDY = Study(
     "What do results look like, down to each query and its passages?",
     {"report": Command(report, "results/A --html page.html")},
     outputs={"html": Output(Html, "--html FILE writes a page", refuse, write)},
-    next_step=next_step,
+    next_step=NextStep("HTML report", "report {folder} --html {name}.html"),
 )
