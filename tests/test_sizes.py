@@ -38,7 +38,7 @@ LINES: dict[str, int] = {
     "search": 2600,
     "storage": 1420,
     "studies": 10830,
-    "spine": 32500,
+    "spine": 32490,
     "whole": 47030,
 }
 """The most lines of each package, of the modules at the top, of the spine and of the whole."""

@@ -132,11 +132,9 @@ class Config(Section):
     @model_validator(mode="after")
     def _sections_fit(self) -> Self:
         if (self.model is None) == (self.fuse is None):
-            found = "neither 'model' nor 'fuse' is given"
-            if self.model:
-                found = "'model' and 'fuse' are both given"
+            found = "'model' and 'fuse' are both" if self.model else "neither 'model' nor 'fuse' is"
             raise ValueError(
-                f"{found}: a benchmark has one encoder, or retrievers that are joined; "
+                f"{found} given: a benchmark has one encoder, or retrievers that are joined; "
                 "see what 'benchmarco example' prints"
             )
         for data in self.data.members.values() if isinstance(self.data, ManySettings) else (self.data,):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -52,19 +52,17 @@ def make_retriever(config: Config, identities: Identities, identity: Identity, c
 
     Arguments are as of `Retriever`.
     """
-    configs: Sequence[Config] = config.parts if config.fuse else ()
-    if config.rerank:
-        configs = [config.model_copy(update={"rerank": None})]
-    parts = [make_retriever(part, identities, identity, corpus) for part in configs]
-    arguments, model = (config, identities, identity, corpus, parts), config.model
+    arguments, model = (config, identities, identity, corpus), config.model
     if config.rerank:
         from pipeline.retrievers.reranked import RerankingRetriever
 
-        return RerankingRetriever(*arguments)
+        first = make_retriever(config.model_copy(update={"rerank": None}), identities, identity, corpus)
+        return RerankingRetriever(*arguments, [first])
     if config.fuse or model is None:
         from pipeline.retrievers.fused import FusionRetriever
 
-        return FusionRetriever(*arguments)
+        parts = [make_retriever(part, identities, identity, corpus) for part in config.parts]
+        return FusionRetriever(*arguments, parts)
     if model.backend == "bm25":
         from pipeline.retrievers.bm25 import Bm25
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -42,6 +42,7 @@ class ConfigRun:
 
     config: Config
     folder: Path
+    members: Mapping[str, Config]  # of a suite: see `Config.members`
     alone: bool  # whether no other benchmark runs: what stops it is raised at once
     # The benchmarks that have not been run, in order. Each is taken from here first, so that its model can be
     # freed after it.
@@ -63,16 +64,16 @@ class ConfigRun:
                 raise
             self.errors[name] = error
             self.waiting = [each for each in self.waiting if each.config.name != name]
-            if len(self.errors) < len(self.config.members):
+            if len(self.errors) < len(self.members):
                 return
             name, first = next(iter(self.errors.items()))
             assert isinstance(first, InputError)
-            where = f"{self.config.name}, collection {name}" if self.config.suite else name
+            where = f"{self.config.name}, collection {name}" if self.members else name
             raise InputError(f"{where}: {first.found}", allowed=first.allowed, fix=first.fix) from first
 
     def run_collections(self, progress: Progress) -> Outcome:
         """Run every collection of a suite; one that fails does not stop those after it."""
-        order = list(self.config.members)
+        order = list(self.members)
         for benchmark in self.waiting:
             benchmark.progress = numbered(progress, order.index(benchmark.config.name) + 1, len(order))
         self._make_by_engine()
@@ -126,16 +127,17 @@ def prepare(
     """
     machine.check_compiler()
     folders = [Path(output or config.output) / config.name for config in configs]
-    alone = sum(len(config.members) or 1 for config in configs) == 1
-    runs = [ConfigRun(config, folder, alone) for config, folder in zip(configs, folders, strict=True)]
-    written = [run.folder / name for run in runs for name in run.config.members or [""]]
+    members = [config.members for config in configs]
+    alone = sum(len(each) or 1 for each in members) == 1
+    runs = [ConfigRun(*each, alone) for each in zip(configs, folders, members, strict=True)]
+    written = [run.folder / name for run in runs for name in run.members or [""]]
     refuse_namesakes((f"config {folder.name}", name_on_disk(folder)) for folder in written)
     for run in runs:
-        check_kind(run.folder, run.config.suite is not None)
+        check_kind(run.folder, bool(run.members))
     for folder in written:
         check_folder(folder)
     for run in runs:
-        for config in run.config.members.values() or [run.config]:
+        for config in run.members.values() or [run.config]:
             with run.leaving_out(config.name):
                 benchmark = session.benchmark(config, progress)
                 if not benchmark.has(benchmark.retriever.ranking):
@@ -151,7 +153,7 @@ def prepare(
                 check_collection(benchmark, run.alone)
         for name, why in run.errors.items():
             log.warning("%s: collection %s is left out: %s", run.config.name, name, why)
-        if run.config.suite:
+        if run.members:
             _refuse_twice(run)
     return runs
 
@@ -203,7 +205,7 @@ def run_each(runs: Sequence[ConfigRun], progress: Progress, session: Session) ->
     with session:
         for number, run in enumerate(runs, start=1):
             try:
-                if run.config.suite:
+                if run.members:
                     yield run.run_collections(progress)
                     continue
                 if len(runs) > 1:
