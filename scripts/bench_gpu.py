@@ -53,7 +53,7 @@ try:
     from pipeline.core.display import silent
     from pipeline.data.sources.folders import SAMPLE
     from pipeline.encoders import Usage, resolve
-    from pipeline.encoders.torch import varlen
+    from pipeline.encoders.torch import attention
 except ModuleNotFoundError as error:
     raise SystemExit(f"bench_gpu needs the package {error.name}, which is not installed") from None
 
@@ -201,7 +201,7 @@ class Ours:
             backend=backend, name=str(folder), precision=precision, device=device,
             passage_max_length=LENGTH, query_max_length=LENGTH,
         )  # fmt: skip
-        supported = mock.patch.object(varlen, "is_supported", return_value=False)
+        supported = mock.patch.object(attention, "runs_without_padding", return_value=False)
         with supported if padded else nullcontext():
             self.encoder = resolve(config).load(None)
         self.unpadded = getattr(self.encoder.backend, "unpadded", False)

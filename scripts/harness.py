@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pipeline.core import machine
-from pipeline.core.kernels import loaded_kernels, suited_core
+from pipeline.core.kernels import loaded_kernels
 
 
 @dataclass
@@ -47,7 +47,7 @@ def check_kernels() -> str:
     if old := [each.library for each in used if each.core == "Prescott"]:
         sys.exit(
             f"{' and '.join(old)} would be slower than it can be on this processor: set OPENBLAS_CORETYPE to "
-            f"{suited_core()}, or take a newer BLAS"
+            f"{machine.suited_core()}, or take a newer BLAS"
         )
     return said
 

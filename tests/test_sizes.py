@@ -23,9 +23,9 @@ LINES: dict[str, int] = {
     "cli": 1090,
     "comparison": 1340,
     "config": 2630,
-    "core": 1910,
+    "core": 1900,
     "data": 2040,
-    "encoders": 5930,
+    "encoders": 5920,
     "engines": 1300,
     "formats": 1810,
     "metrics": 1830,
@@ -33,13 +33,13 @@ LINES: dict[str, int] = {
     "native": 3710,
     "report": 300,
     "results": 1150,
-    "retrievers": 2680,
+    "retrievers": 2650,
     "run": 1670,
     "search": 2600,
     "storage": 1420,
     "studies": 10830,
-    "spine": 32490,
-    "whole": 47030,
+    "spine": 32450,
+    "whole": 46990,
 }
 """The most lines of each package, of the modules at the top, of the spine and of the whole."""
 SETTINGS: dict[str, int] = {

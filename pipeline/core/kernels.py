@@ -1,8 +1,4 @@
-"""The kernels that libraries multiply matrices with, and those that suit this processor.
-
-A BLAS library chooses its kernels by the model of the processor. One that is older than the processor does
-not know it, and OpenBLAS then takes kernels for the Pentium 4 of 2004: Prescott, with SSE3.
-"""
+"""The kernels that libraries in this process multiply matrices with."""
 
 from __future__ import annotations
 
@@ -12,10 +8,6 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline.core import machine
-
-AVX512 = ("avx512f", "avx512dq", "avx512bw", "avx512vl", "avx512cd")
-"""What OpenBLAS's kernels for SkylakeX need, by Linux's names of features."""
 OWNERS = {"faiss": "Faiss", "numpy": "NumPy", "scipy": "SciPy"}
 """Libraries by a part of the path of the BLAS that their wheels hold."""
 
@@ -27,14 +19,6 @@ class Kernels:
     library: str  # whose they are, such as `Faiss`
     blas: str  # what has them, such as `OpenBLAS 0.3.15`
     core: str  # the processor that they are written for, as the BLAS names it, or their instructions
-
-
-def suited_core() -> str | None:
-    """The OpenBLAS kernels that suit this processor; None for a processor that is not an x86 with AVX2."""
-    flags = machine.processor_flags()
-    if flags.issuperset(AVX512):
-        return "SkylakeX"
-    return "Haswell" if flags.issuperset(("avx2", "fma")) else None
 
 
 def loaded_kernels() -> list[Kernels]:

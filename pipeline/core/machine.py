@@ -226,6 +226,17 @@ def processor_features() -> list[str]:
     return [name for name in FEATURES if name in processor_flags()]
 
 
+AVX512 = ("avx512f", "avx512dq", "avx512bw", "avx512vl", "avx512cd")
+"""What OpenBLAS's kernels for SkylakeX need, by Linux's names of features."""
+
+
+def suited_core() -> str | None:
+    """The OpenBLAS kernels that suit this processor; None for a processor that is not an x86 with AVX2."""
+    if processor_flags().issuperset(AVX512):
+        return "SkylakeX"
+    return "Haswell" if processor_flags().issuperset(("avx2", "fma")) else None
+
+
 _FAST = {
     "int16": ("avx512_vnni", "avx_vnni"),
     "bf16": ("avx512_bf16", "amx_bf16"),

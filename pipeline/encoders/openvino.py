@@ -35,7 +35,8 @@ from pipeline.encoders import agreement, conversion
 from pipeline.encoders.agreement import PROBES, Forward, Watch
 from pipeline.encoders.batching import TokenBatch, Usage, Window, batches, tokenize
 from pipeline.encoders.opener import Conversion
-from pipeline.encoders.torch.loading import limit_last_layer_to_first_token, load_network
+from pipeline.encoders.torch.attention import limit_last_layer_to_first_token
+from pipeline.encoders.torch.loading import load_network
 from pipeline.models.card import max_positions
 from pipeline.models.model import ResolvedBase, ResolvedModel
 from pipeline.storage.artifacts import Artifact, Draft, Recipe

@@ -1,12 +1,16 @@
-from .cluster import explain_sudden_end as explain_sudden_end, share_out as share_out
-from .engine import (
+from .base import (
     Engine as Engine,
     Job as Job,
-    LocalEngine as LocalEngine,
     Part as Part,
     PartJob as PartJob,
     PartResult as PartResult,
-    ServerEngine as ServerEngine,
 )
-from .opening import check as check, devices_of as devices_of, open_with as open_with
+from .cluster import explain_sudden_end as explain_sudden_end, share_out as share_out
+from .engine import (
+    EngineFactory as EngineFactory,
+    LocalEngine as LocalEngine,
+    ServerEngine as ServerEngine,
+    check_engine as check_engine,
+    devices_of as devices_of,
+)
 from .worker import ShippedFiles as ShippedFiles

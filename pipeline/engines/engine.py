@@ -1,95 +1,31 @@
-"""Jobs, which are functions of arrays, and engines, which run a job on each of many parts."""
+"""The engine of this process, its jobs, and which engine a config asks for."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from itertools import tee
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
-from pipeline.config import IndexConfig, SearchConfig
-from pipeline.core.display import Bar
-from pipeline.core.records import Embeddings, Float32, Ranking, Role, UInt8
+from pipeline.config import EngineConfig, IndexConfig, SearchConfig
+from pipeline.core import machine
+from pipeline.core.display import Bar, counted
+from pipeline.core.errors import InputError
+from pipeline.core.installation import require
+from pipeline.core.records import Embeddings, Float32, Ranking, Role, TextPair, UInt8
+from pipeline.encoders.base import ModelSource
 from pipeline.encoders.batching import Usage
-from pipeline.encoders.opener import Encoder, Scorer
+from pipeline.encoders.opener import Encoder, Opener, Scorer
+from pipeline.engines.base import Content, Engine, Job, Part, PartResult
+from pipeline.storage.store import Store
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-Content: TypeAlias = Any
-"""A job's inputs or outputs, or the model that it uses: of whatever type the job has."""
-Job = Callable[[Iterator[Content], Content, Bar], Iterator[Content]]
-"""Computes the outputs of parts from their inputs, in their order; arrays of the inputs may be read-only.
-
-A job is also given the worker's model, an `Encoder` or a `Scorer`, None before `Engine.load`, and a bar to
-advance as rows are done. It can be pickled, and holds the settings and the arrays that all parts share.
-"""
-
-
-@dataclass(frozen=True)
-class PartJob:
-    """A job that computes each part by itself, without a model."""
-
-    function: Callable[[Content, Bar], Content]
-
-    def __call__(self, inputs: Iterator[Content], model: Content, bar: Bar) -> Iterator[Content]:
-        """The outputs of each part; see `Job`."""
-        return (self.function(each, bar) for each in inputs)
-
-
-@dataclass(frozen=True, eq=False)
-class Part:
-    """Consecutive rows that a job is run on at once."""
-
-    start: int
-    stop: int
-    # Gives the job's inputs. It is called in this process, when a worker will soon be free.
-    read: Callable[[], Content]
-
-
-@dataclass(frozen=True)
-class PartResult:
-    """A finished part, what the job returned, and the name of the machine that ran it."""
-
-    part: Part
-    outputs: Content
-    node: str
-
-
-class Engine(Protocol):
-    """Runs jobs."""
-
-    kind: str  # the engine's name in the config
-    workers: int  # how many parts are done at once
-
-    def load(self, parts: int) -> None:
-        """Load the model on at least one worker, and at most one for each of `parts` parts.
-
-        It comes before texts are encoded, so that loading is not timed.
-        """
-        ...
-
-    def start(self, parts: int) -> None:
-        """Start workers, at most one for each of `parts` parts, and wait for the first; without the model.
-
-        It comes before other jobs, so that the start of processes is not timed.
-        """
-        ...
-
-    def each(self, job: Job, parts: Iterable[Part], bar: Bar) -> Iterator[PartResult]:
-        """Run a job on each part, and advance `bar`; every part is yielded once, in any order.
-
-        Parts are taken from `parts` when workers will soon be free: their size may follow the speed so far.
-        """
-        ...
-
-    def close(self) -> None:
-        """Stop the workers."""
-        ...
 
 
 class LocalEngine(Engine):
@@ -166,9 +102,7 @@ def encode(
     return encoder.encode_parts(parts, role, bar)
 
 
-def score(
-    parts: Iterator[list[tuple[str, str]]], scorer: Scorer, bar: Bar
-) -> Iterator[tuple[Float32, Usage]]:
+def score(parts: Iterator[list[TextPair]], scorer: Scorer, bar: Bar) -> Iterator[tuple[Float32, Usage]]:
     """Scores float32 [pairs] of the queries and passages of each part, and what they cost."""
     for pairs in parts:
         usage = Usage()
@@ -200,3 +134,84 @@ def search_part(
 
     stored, ids = searched
     return searchers.open_searcher(index, search, stored).search(queries, search.top_k, ids, bar)
+
+
+@dataclass(frozen=True, eq=False)
+class EngineFactory:
+    """Opens an engine; those of one `key` open the same one."""
+
+    source: ModelSource | None  # what its workers load, or ask; None if they need no model
+    config: EngineConfig | None  # the kind of engine; None where the server of `source` is asked
+
+    @cached_property
+    def key(self) -> Hashable:
+        """All that shapes the engine and the model of its workers: a session resolves equal sections once."""
+        return self.config and self.config.model_dump_json(), id(self.source)
+
+    def __call__(self, store: Store) -> Engine:
+        """Open the engine; what a backend converts is in `store`.
+
+        Raises:
+            InputError: As of `pipeline.engines.ray.RayEngine`.
+        """
+        source, config = self.source, self.config
+        opener = source if isinstance(source, Opener) else None
+        if source and config is None:
+            return ServerEngine(source.connect)
+        if source and config and config.kind == "ray":
+            from pipeline.engines.ray import RayEngine
+
+            return RayEngine(config, opener, store)
+        if opener is None or config is None:
+            return LocalEngine()
+        devices = devices_of(config, opener)
+        if len(devices) == 1:
+            placed = replace(opener, model=replace(opener.model, device=devices[0]))
+            return LocalEngine(partial(placed.open, store))
+        from pipeline.engines.processes import ProcessEngine
+
+        return ProcessEngine(devices, opener, store)
+
+
+def devices_of(config: EngineConfig, opener: Opener) -> list[str]:
+    """What each process of the engine `local` computes on, such as `cuda:0` and `cuda:1`, or `cpu` twice."""
+    if config.devices:
+        return config.devices
+    if not opener.device.startswith("cuda"):
+        return [opener.device] * (config.workers or 1)
+    if str(opener.settings.device).startswith("cuda:"):  # one GPU is named: no other may be used
+        return [opener.device]
+    return [f"cuda:{number}" for number in range(config.workers or len(machine.gpus()) or 1)]
+
+
+def check_engine(config: EngineConfig, source: ModelSource, section: str = "model") -> None:
+    """Refuse an engine that cannot start on this machine, without starting anything.
+
+    `section` is that of the config which names the source. The config refuses what fits no machine.
+    """
+    if config.kind == "ray":
+        require("ray", "ray", "engine.kind: ray")
+    elif isinstance(source, Opener) and (config.workers or config.devices):
+        name, value = ("workers", config.workers) if config.workers else ("devices", config.devices)
+        kinds = {device.partition(":")[0] for device in config.devices or [source.device]}
+        if kinds != {source.device.partition(":")[0]}:
+            raise InputError(
+                f"engine.{name}: {value}, and {section}.device is {source.device}",
+                allowed="the same kind of device for both",
+                fix=f"set {section}.device to {kinds.pop()}",
+            )
+        check_gpus(f"engine.{name}: {value}", devices_of(config, source), f"{section}.device")
+
+
+def check_gpus(setting: str, devices: Sequence[str], device: str) -> None:
+    """Refuse GPUs, such as `cuda:1`, that this machine does not have, without importing torch.
+
+    `setting` asks for them, and `device` is the setting that could name the CPU.
+    """
+    numbers = [int(name.partition(":")[2] or 0) for name in devices if name.startswith("cuda")]
+    if numbers and max(numbers) >= (count := len(machine.gpus())):
+        raise InputError(
+            f"{setting}, and this machine has {counted(count, 'GPU')}",
+            allowed=", ".join(f"cuda:{number}" for number in range(count)) or "cpu",
+            fix="name GPUs that it has" if count else f"set {device} to cpu",
+        )

@@ -14,7 +14,7 @@ from typing import ClassVar, Generic, NamedTuple, TypeVar
 from typing_extensions import override
 
 from pipeline.core.display import Bar
-from pipeline.engines.engine import Content, Engine, Job, Part, PartResult
+from pipeline.engines.base import Content, Engine, Job, Part, PartResult
 
 log = logging.getLogger(__name__)
 

@@ -34,7 +34,7 @@ from pipeline.core.display import Bar
 from pipeline.core.errors import InputError
 from pipeline.core.subprocesses import end_with
 from pipeline.encoders.opener import Opener
-from pipeline.engines.engine import Content, Job, LocalEngine, Part, PartJob, PartResult
+from pipeline.engines.base import Content, Job, Part, PartJob, PartResult
 from pipeline.engines.pool import Tally, Task, WorkerDeath, WorkerPool, WorkerState
 from pipeline.storage.store import Store
 
@@ -124,7 +124,7 @@ class ProcessEngine(WorkerPool[Process]):
     @override
     def each(self, job: Job, parts: Iterable[Part], bar: Bar) -> Iterator[PartResult]:
         if isinstance(job, PartJob):
-            return LocalEngine().each(job, parts, bar)
+            return (PartResult(part, job.function(part.read(), bar), self.kind) for part in parts)
         return super().each(job, parts, bar)
 
     @override

@@ -18,8 +18,8 @@ from pipeline.config import EngineConfig
 from pipeline.core.display import Bar
 from pipeline.encoders.opener import Opener
 from pipeline.engines import cluster
+from pipeline.engines.base import Content, Job, Part, PartResult
 from pipeline.engines.cluster import Handle
-from pipeline.engines.engine import Content, Job, Part, PartResult
 from pipeline.engines.pool import Task, WorkerDeath, WorkerPool, WorkerState
 from pipeline.engines.worker import ShippedFiles, Worker, WorkerModel
 from pipeline.storage.store import Store

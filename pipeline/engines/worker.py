@@ -16,8 +16,8 @@ from pipeline.core import machine
 from pipeline.core.records import Facts, UInt8
 from pipeline.encoders.opener import Opener, TextOpener
 from pipeline.engines import cluster
+from pipeline.engines.base import Content, Job
 from pipeline.engines.cluster import Handle
-from pipeline.engines.engine import Content, Job
 from pipeline.engines.pool import Tally
 from pipeline.storage.artifacts import Artifact, Draft, Recipe
 from pipeline.storage.store import Store, user_store

@@ -10,7 +10,6 @@ from .retriever import (
 from .rows import find_rows as find_rows, table_of as table_of
 from .stage import (
     Context as Context,
-    EngineFactory as EngineFactory,
     Inputs as Inputs,
     Plan as Plan,
     Stage as Stage,

@@ -14,7 +14,7 @@ from pipeline.config import FLAT, QUANTIZED, keyed_settings
 from pipeline.core.display import Bar, counted
 from pipeline.core.errors import InputError
 from pipeline.core.records import Collection, Float32, Int64, Ranking
-from pipeline.engines import opening
+from pipeline.engines.engine import check_gpus
 from pipeline.retrievers import dense_search
 from pipeline.retrievers.costs import VectorsCost
 from pipeline.retrievers.encoding import EncodingRetriever
@@ -83,7 +83,8 @@ class Dense(EncodingRetriever):
         from pipeline.search import faiss_index
 
         index, search = self.config.index, self.config.search
-        opening.check_gpus(f"search.device: {search.device}", [search.device], "search.device")
+        if search.device.startswith("cuda"):
+            check_gpus(f"search.device: {search.device}", [search.device], "search.device")
         if index.factory != FLAT or search.parameters:  # Flat fits any vectors
             faiss_index.check_index(index.factory, index.metric, search.parameters, kept)
 

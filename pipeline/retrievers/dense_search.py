@@ -16,7 +16,7 @@ from pipeline.config import FLAT, Config, IndexConfig, SearchConfig
 from pipeline.core.display import Bar
 from pipeline.core.records import Embeddings, Float32, Ranking, UInt8
 from pipeline.engines import engine as jobs
-from pipeline.engines.engine import Job, Part, PartJob, PartResult
+from pipeline.engines.base import Job, Part, PartJob, PartResult
 from pipeline.retrievers.stage import Context, Facts, Inputs
 from pipeline.retrievers.texts import save_found, search_depth
 from pipeline.storage import vector_forms, vector_shards

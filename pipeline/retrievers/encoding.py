@@ -17,15 +17,16 @@ from typing import Any
 import numpy as np
 from typing_extensions import override
 
-from pipeline.config import RowSettings, keyed_settings
+from pipeline.config import EngineConfig, RowSettings, keyed_settings
 from pipeline.core.display import silent
 from pipeline.core.errors import InputError
 from pipeline.core.records import Collection, Role, Texts
 from pipeline.encoders.base import EmbeddingSource
 from pipeline.encoders.batching import Usage
 from pipeline.encoders.opener import TextOpener
-from pipeline.engines import engine as jobs, opening
-from pipeline.engines.engine import Part
+from pipeline.engines import engine as jobs
+from pipeline.engines.base import Part
+from pipeline.engines.engine import EngineFactory, check_engine
 from pipeline.models.model import CalibrationCorpus
 from pipeline.retrievers.costs import VectorsCost
 from pipeline.retrievers.dense_search import counted_parts
@@ -40,7 +41,7 @@ from pipeline.retrievers.rows import (
     token_counts,
 )
 from pipeline.retrievers.sections import Sparsity
-from pipeline.retrievers.stage import Context, EngineFactory, Facts, Inputs, Stage
+from pipeline.retrievers.stage import Context, Facts, Inputs, Stage
 from pipeline.retrievers.texts import chunking, text_stage, texts_of
 from pipeline.retrievers.truncation import Truncation, truncation_of
 from pipeline.storage import vector_shards
@@ -61,7 +62,8 @@ class EncodingRetriever(Retriever[RowSettings], ABC):
 
     @override
     def check(self) -> None:
-        opening.check(self.config.engine, self.source)
+        if self.config.engine != EngineConfig():  # which starts anywhere
+            check_engine(self.config.engine, self.source)
         if self.source.served:
             self.source.check()
         chunks, model = self.config.data.chunks, self.source.model
@@ -129,9 +131,28 @@ class EncodingRetriever(Retriever[RowSettings], ABC):
             return {"rows": len(texts)}
         hashes = hash_texts(texts.texts)
         writer = ShardWriter(texts, hashes, form, draft, self.settings.shard_rows, context)
-        usage = _encode_new(role, writer, context)
+        parts, usage, n_new = list[Part](), Usage(), int(writer.new.sum())
+        for start, stop in writer.missing:
+            if writer.new[start:stop].any():
+                parts.append(Part(start, stop, partial(writer.read, start, stop)))
+            else:
+                writer.write(start, stop)
+        if parts:
+            context.open_engine().load(len(parts))
+            bar_of = context.progress(f"encode {role}", n_new, "texts")
+            # A part is checked and written by a thread, while the next one is computed. At most one waits for
+            # it, so that a run which is killed loses no more than the parts under way.
+            writing = None
+            with bar_of as bar, context.meter.working(), ThreadPoolExecutor(1) as thread:
+                for result in counted_parts(context, partial(jobs.encode, role), parts, bar):
+                    if writing:
+                        writing.result()
+                    part, (rows, cost) = result.part, result.outputs
+                    writing = thread.submit(writer.write, part.start, part.stop, rows, cost.counts)
+                    usage.add(cost)
+                if writing:
+                    writing.result()
         draft.save_array(TEXTS, table_of(hashes))
-        n_new = int(writer.new.sum())
         context.meter.items, context.meter.worked_on = len(texts), n_new
         context.meter.notes["encoding"] = usage.figures()
         context.meter.notes["found"] = int(writer.wanted.sum()) - n_new
@@ -157,32 +178,3 @@ class EncodingRetriever(Retriever[RowSettings], ABC):
                 bar.update(stop - start)
         context.meter.items, context.meter.worked_on = len(texts), n_missing
         context.meter.notes["encoding"] = Usage(texts=n_missing).figures()
-
-
-def _encode_new(role: Role, writer: ShardWriter, context: Context) -> Usage:
-    """Write all missing shards of a role, and return what it cost to encode the texts without a known row.
-
-    A part is checked and written by a thread, while the next one is computed. At most one waits for it, so
-    that a run which is killed loses no more than the parts under way.
-    """
-    new, parts, usage = writer.new, [], Usage()
-    for start, stop in writer.missing:
-        if new[start:stop].any():
-            parts.append(Part(start, stop, partial(writer.read, start, stop)))
-        else:
-            writer.write(start, stop)
-    if not parts:
-        return usage
-    context.open_engine().load(len(parts))
-    bar_of = context.progress(f"encode {role}", int(new.sum()), "texts")
-    writing = None
-    with bar_of as bar, context.meter.working(), ThreadPoolExecutor(1) as thread:
-        for result in counted_parts(context, partial(jobs.encode, role), parts, bar):
-            if writing:
-                writing.result()
-            rows, cost = result.outputs
-            writing = thread.submit(writer.write, result.part.start, result.part.stop, rows, cost.counts)
-            usage.add(cost)
-        if writing:
-            writing.result()
-    return usage

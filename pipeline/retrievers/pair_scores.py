@@ -20,7 +20,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.records import Collection, Facts, Float32, Int32, Int64, UInt64, from_numpy
 from pipeline.encoders.batching import Usage
 from pipeline.engines import engine as jobs
-from pipeline.engines.engine import Part
+from pipeline.engines.base import Part
 from pipeline.retrievers.dense_search import counted_parts
 from pipeline.retrievers.rows import find_rows, hash_texts, table_of
 from pipeline.retrievers.stage import Context

@@ -8,12 +8,12 @@ from functools import cached_property
 import numpy as np
 from typing_extensions import override
 
-from pipeline.config import ScorerSettings, keyed_settings
+from pipeline.config import EngineConfig, ScorerSettings, keyed_settings
 from pipeline.core.order import descending_id_rank, sort_hits
 from pipeline.core.records import Float32, Int64, Qrels, Ranking
 from pipeline.encoders.base import ScoreSource
 from pipeline.encoders.opener import PairOpener
-from pipeline.engines import opening
+from pipeline.engines.engine import EngineFactory, check_engine
 from pipeline.metrics import paired
 from pipeline.metrics.scoring import judged_cells
 from pipeline.retrievers.composition import Reranking
@@ -25,7 +25,7 @@ from pipeline.retrievers.retriever import (
     open_ranking,
     save_ranking,
 )
-from pipeline.retrievers.stage import Context, EngineFactory, Facts, Inputs, Plan, Stage, StoredSize
+from pipeline.retrievers.stage import Context, Facts, Inputs, Plan, Stage, StoredSize
 from pipeline.retrievers.truncation import Truncation, truncation_of
 from pipeline.storage.artifacts import Artifact, Draft
 
@@ -120,7 +120,8 @@ class RerankingRetriever(Retriever[ScorerSettings]):
     @override
     def check(self) -> None:
         super().check()
-        opening.check(self.config.engine, self.source, "rerank")
+        if self.config.engine != EngineConfig():  # which starts anywhere
+            check_engine(self.config.engine, self.source, "rerank")
         if self.source.served:
             self.source.check()
 

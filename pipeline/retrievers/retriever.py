@@ -23,9 +23,10 @@ from pipeline.encoders import choice
 from pipeline.encoders.base import ModelSource
 from pipeline.encoders.batching import Usage
 from pipeline.encoders.openers import resolve
+from pipeline.engines.engine import EngineFactory
 from pipeline.metrics.definitions import Measure
 from pipeline.models.finding import find_model
-from pipeline.retrievers.stage import EngineFactory, Facts, Inputs, Plan, StoredSize
+from pipeline.retrievers.stage import Facts, Inputs, Plan, StoredSize
 from pipeline.storage.artifacts import Artifact, Draft
 from pipeline.storage.store import Store
 

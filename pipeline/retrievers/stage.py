@@ -2,40 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
-from pipeline.config import EngineConfig
 from pipeline.core.display import Progress
 from pipeline.core.machine import Meter
 from pipeline.core.records import Facts as Facts
-from pipeline.encoders.base import ModelSource
-from pipeline.engines import opening
-from pipeline.engines.engine import Engine
+from pipeline.engines.base import Engine
+from pipeline.engines.engine import EngineFactory
 from pipeline.storage.artifacts import Artifact, Draft, Recipe
 from pipeline.storage.store import Store
 
 Inputs = Mapping[str, Any]
 """By name the results of the stages that a stage needs, opened by their own `Stage.open`."""
-
-
-@dataclass(frozen=True, eq=False)
-class EngineFactory:
-    """Opens an engine; those of one `key` open the same one."""
-
-    source: ModelSource | None  # what its workers load, or ask; None if they need no model
-    config: EngineConfig | None  # the kind of engine; None where the server of `source` is asked
-
-    @cached_property
-    def key(self) -> Hashable:
-        """All that shapes the engine and the model of its workers: a session resolves equal sections once."""
-        return self.config and self.config.model_dump_json(), id(self.source)
-
-    def __call__(self, store: Store) -> Engine:
-        """Open the engine; what a backend converts is in `store`."""
-        return opening.open_with(self.config, self.source, store)
 
 
 @dataclass

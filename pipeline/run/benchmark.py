@@ -26,9 +26,10 @@ from pipeline.core.records import Collection, Facts
 from pipeline.core.result_records import ONLY_WHERE_MEASURED, StageRow
 from pipeline.data.collection_files import CORPUS
 from pipeline.encoders.opener import Opener, TextOpener
-from pipeline.engines.engine import Engine
+from pipeline.engines.base import Engine
+from pipeline.engines.engine import EngineFactory
 from pipeline.retrievers.retriever import COLLECTION, Identities
-from pipeline.retrievers.stage import Context, EngineFactory
+from pipeline.retrievers.stage import Context
 from pipeline.run import plan
 from pipeline.storage.artifacts import Artifact, Recipe
 from pipeline.storage.store import Store
@@ -247,8 +248,7 @@ class Benchmark:
         started = time.perf_counter()
         self.confirm()
         for name in self.missing(self.retriever.ranking):
-            engine = self.stages[name].engine
-            if engine and engine.key == factory.key:
+            if (engine := self.stages[name].engine) and engine.key == factory.key:
                 self.ensure(name)
         self.seconds += time.perf_counter() - started
 

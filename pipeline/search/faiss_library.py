@@ -1,7 +1,8 @@
 """Faiss, with kernels of matrix products that suit this processor; other modules take `faiss` from here.
 
 The wheels of Faiss hold an OpenBLAS of 2021. For a processor that it does not know, such as Sapphire Rapids
-or Zen 5, it takes the kernels of 2004, and Faiss trains and searches indexes at a third of its speed.
+or Zen 5, it takes kernels for the Pentium 4 of 2004: Prescott, with SSE3. Faiss then trains and searches
+indexes at a third of its speed.
 OpenBLAS reads OPENBLAS_CORETYPE while it is loaded: it is set around the import, unless the user has set it.
 NumPy has loaded its own OpenBLAS before. Nothing is multiplied here: that would start threads, and a
 process that is forked later lacks them.
@@ -13,10 +14,10 @@ import os
 
 import numpy as np  # noqa: F401  # its OpenBLAS chooses its kernels before the variable is set
 
-from pipeline.core.kernels import suited_core
+from pipeline.core import machine
 
 VARIABLE = "OPENBLAS_CORETYPE"
-_core = None if VARIABLE in os.environ else suited_core()
+_core = None if VARIABLE in os.environ else machine.suited_core()
 if _core:
     os.environ[VARIABLE] = _core
 try:

@@ -25,7 +25,7 @@ from pipeline import InputError, run_benchmark
 from pipeline.config import EngineConfig
 from pipeline.core import silent
 from pipeline.encoders import Opener
-from pipeline.engines import Engine, Part, check, devices_of, open_with
+from pipeline.engines import Engine, EngineFactory, Part, check_engine, devices_of
 from pipeline.storage import Store
 
 TWO = "engine.devices=[cpu, cpu]"
@@ -114,7 +114,7 @@ def children() -> Callable[[], list[psutil.Process]]:
 @pytest.fixture
 def engine(tmp_path: Path, children: Callable[[], list[psutil.Process]]) -> Iterator[Engine]:
     """Two processes, not started yet."""
-    opened = open_with(EngineConfig(devices=["cpu", "cpu"]), toy(), Store(tmp_path))
+    opened = EngineFactory(toy(), EngineConfig(devices=["cpu", "cpu"]))(Store(tmp_path))
     yield opened
     opened.close()
     assert children() == []
@@ -180,7 +180,7 @@ def test_what_a_process_refuses_is_said_as_if_it_had_been_here(engine: Engine, t
     with pytest.raises(InputError) as refused:
         list(engine.each(refuse, [numbers(0, 1)], Counting()))
     assert str(refused.value) == "found. Allowed: allowed. Fix."
-    broken = open_with(EngineConfig(workers=2), toy(name="broken"), Store(tmp_path))
+    broken = EngineFactory(toy(name="broken"), EngineConfig(workers=2))(Store(tmp_path))
     with pytest.raises(InputError) as refused:
         broken.load(2)
     assert str(refused.value) == "found. Allowed: allowed. Fix."
@@ -195,7 +195,8 @@ def dying(tmp_path: Path) -> Iterator[Callable[[int, int], Engine]]:
     def open_engine(workers: int, deaths: int) -> Engine:
         lives = tmp_path / "lives"
         lives.write_text(str(deaths))
-        opened.append(open_with(EngineConfig(workers=workers), toy(name=f"dies in {lives}"), Store(tmp_path)))
+        factory = EngineFactory(toy(name=f"dies in {lives}"), EngineConfig(workers=workers))
+        opened.append(factory(Store(tmp_path)))
         return opened[-1]
 
     def too_long(*_: object) -> None:
@@ -377,7 +378,7 @@ def test_every_gpu_has_a_process_unless_the_config_says_otherwise(
     settings: dict[str, Any], source: Toy, expected: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pretend(monkeypatch, gpus=("a", "b"))
-    check(EngineConfig(**settings), source)
+    check_engine(EngineConfig(**settings), source)
     assert devices_of(EngineConfig(**settings), source) == expected
 
 
@@ -399,5 +400,5 @@ def test_devices_that_do_not_fit_are_refused(
 ) -> None:
     pretend(monkeypatch, gpus=("a", "b"))
     with pytest.raises(InputError) as refused:
-        check(EngineConfig(**settings), source)
+        check_engine(EngineConfig(**settings), source)
     assert message in str(refused.value)

@@ -29,7 +29,7 @@ from pipeline import InputError, run_benchmark
 from pipeline.config import BACKENDS, Config, EngineConfig
 from pipeline.core import silent
 from pipeline.encoders import ModelSource, Opener, resolve
-from pipeline.engines import Engine, Part, PartJob, open_with, share_out
+from pipeline.engines import Engine, EngineFactory, Part, PartJob, share_out
 from pipeline.storage import Store
 
 BEGINNING = ("benchmarco: model ", "benchmarco: t: computes ")  # what a run says before it begins
@@ -298,7 +298,7 @@ def engine(cluster: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[E
 
     cloudpickle.register_pickle_by_value(sys.modules[__name__])
     settings = EngineConfig(kind="ray", address=cluster, workers=2)
-    opened = open_with(settings, ModelSource(), Store(tmp_path_factory.mktemp("engine")))
+    opened = EngineFactory(ModelSource(), settings)(Store(tmp_path_factory.mktemp("engine")))
     yield opened
     opened.close()
 
@@ -370,7 +370,7 @@ def test_what_a_worker_refuses_when_it_joins_is_no_death(
     folder = Path(shutil.copytree(bge_folder, tmp_path / "model"))
     settings = BACKENDS.make(name=str(folder), backend="flag", truncate_dim=4096)
     config = EngineConfig(kind="ray", address=cluster, workers=1)
-    opened = open_with(config, resolve(settings), Store(tmp_path))
+    opened = EngineFactory(resolve(settings), config)(Store(tmp_path))
     try:
         with pytest.raises(InputError, match=r"model\.truncate_dim: 4096, but .* of 128 dimensions"):
             opened.load(1)
@@ -386,9 +386,9 @@ def test_a_worker_killed_as_it_starts_is_replaced_and_many_end_the_run(
 
     cloudpickle.register_pickle_by_value(sys.modules[__name__])
     config, lives = EngineConfig(kind="ray", address=cluster, workers=1), tmp_path / "lives"
-    opened = open_with(
-        config, Dying(Named("auto"), Named(str(lives)), function=str, conversion=None), Store(tmp_path)
-    )
+    dying = Dying(Named("auto"), Named(str(lives)), function=str, conversion=None)
+    open_engine = EngineFactory(dying, config)
+    opened = open_engine(Store(tmp_path))
     try:
         lives.write_text("1")
         opened.load(1)
@@ -397,9 +397,7 @@ def test_a_worker_killed_as_it_starts_is_replaced_and_many_end_the_run(
         assert "not started" not in caplog.text
     finally:
         opened.close()
-    opened = open_with(
-        config, Dying(Named("auto"), Named(str(lives)), function=str, conversion=None), Store(tmp_path)
-    )
+    opened = open_engine(Store(tmp_path))
     try:
         lives.write_text("99")
         with pytest.raises(ChildProcessError, match=r"as it started, 3 times; the last one: .*died"):

@@ -12,8 +12,8 @@ from workplaces import benchmarco, document, read_json, seal
 
 from pipeline import InputError, compare, load_config, run_benchmark, run_benchmarks
 from pipeline.config import Config
+from pipeline.engines import EngineFactory
 from pipeline.results import Result, read_result
-from pipeline.retrievers import EngineFactory
 from pipeline.run import Benchmark
 from pipeline.storage import Store
 

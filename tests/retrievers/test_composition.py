@@ -12,9 +12,8 @@ from workplaces import read_json
 
 from pipeline import compare, evaluate, run_benchmark
 from pipeline.core import Table
-from pipeline.engines import Engine
+from pipeline.engines import Engine, EngineFactory
 from pipeline.results import read_result, section_tables
-from pipeline.retrievers import EngineFactory
 from pipeline.storage import Store
 from pipeline.studies.fuse import fuse
 from pipeline.studies.page import render_page

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from inside import pretend
 
-from pipeline.core import kernels, machine
+from pipeline.core import machine
 
 PROCESSORS = {
-    "AVX-512": {*kernels.AVX512, "avx2", "fma"},
+    "AVX-512": {*machine.AVX512, "avx2", "fma"},
     "AVX2": {"avx2", "fma"},
     "no AVX2": {"sse2"},
 }
@@ -81,7 +81,7 @@ def test_kernels_are_chosen_by_the_processors_features(
     flags: set[str], core: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pretend(monkeypatch, flags=flags)
-    assert kernels.suited_core() == core
+    assert machine.suited_core() == core
 
 
 def test_faiss_is_loaded_in_one_place(root: Path) -> None:

@@ -42,7 +42,8 @@ from pipeline.encoders.pairs.scorer import (
     inputs_of,
     template_of,
 )
-from pipeline.encoders.torch.loading import limit_last_layer_to_first_token, load_network
+from pipeline.encoders.torch.attention import limit_last_layer_to_first_token
+from pipeline.encoders.torch.loading import load_network
 from pipeline.models.reranker import ResolvedReranker
 from pipeline.storage.artifacts import Artifact, Recipe
 from pipeline.storage.store import Store

@@ -20,10 +20,11 @@ from pipeline.encoders.pairs.scorer import (
     inputs_of,
     template_of,
 )
+from pipeline.encoders.torch.attention import limit_last_layer_to_first_token
 from pipeline.encoders.torch.backend import TorchRunner
-from pipeline.encoders.torch.checks import observe_networks
-from pipeline.encoders.torch.devices import fitting
-from pipeline.encoders.torch.loading import limit_last_layer_to_first_token, loading
+from pipeline.encoders.torch.checks import observe
+from pipeline.encoders.torch.devices import open_device, refuse_full_memory
+from pipeline.encoders.torch.loading import loading
 from pipeline.models.reranker import ResolvedReranker, check_labels
 
 if TYPE_CHECKING:
@@ -62,10 +63,14 @@ class Classifier(TorchPairs):
 
 def load(settings: RerankSettings, model: ResolvedReranker, prepared: Path | None) -> Scorer:
     """A CrossEncoder of sentence-transformers."""
-    with fitting(model, "rerank"):
+    open_device(model.device, model.precision, "rerank")
+    try:
         if model.by_predict:
             return _Predicting(settings, model)
         return BatchedScorer(_CrossEncoder(model), settings.batch_size)
+    except RuntimeError as error:
+        refuse_full_memory(error, model, "rerank")
+        raise
 
 
 def library_scores(settings: RerankSettings, model: ResolvedReranker, pairs: Sequence[TextPair]) -> Float32:
@@ -84,7 +89,7 @@ class _Predicting:
         self.backend = self
         self.encoder = _load(model, half.get(model.precision, torch.float32))
         check_labels(model.name, self.encoder.num_labels)
-        self.figures, reads_padding = observe_networks(model, self.encoder.eval())
+        self.figures, reads_padding = observe(model, self.encoder.eval())
         self.batch_size = 1 if reads_padding else settings.batch_size or PAIRS
 
     def score(self, pairs: Sequence[TextPair], usage: Usage, bar: Bar) -> Float32:

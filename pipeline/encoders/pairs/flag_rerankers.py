@@ -24,8 +24,8 @@ from pipeline.encoders.pairs.scorer import (
     Template,
     encoder_tokenizer,
 )
-from pipeline.encoders.torch.checks import observe_networks
-from pipeline.encoders.torch.devices import fitting
+from pipeline.encoders.torch.checks import observe
+from pipeline.encoders.torch.devices import open_device, refuse_full_memory
 from pipeline.encoders.torch.loading import loading
 from pipeline.models.reranker import DECODER, ENCODER, ResolvedReranker, flag_class
 
@@ -45,7 +45,8 @@ MARKS = ("A: ", "B: ")
 def load(settings: FlagAutoRerankSettings, model: ResolvedReranker, prepared: Path | None) -> BatchedScorer:
     """A model in the class of FlagEmbedding for its architecture."""
     kind = flag_class(model)
-    with fitting(model, "rerank"):
+    open_device(model.device, model.precision, "rerank")
+    try:
         flag = _load(model, kind)
         if kind == DECODER:
             return BatchedScorer(_Decoder(settings, model, flag), settings.batch_size)
@@ -54,6 +55,9 @@ def load(settings: FlagAutoRerankSettings, model: ResolvedReranker, prepared: Pa
         fast = model.tokenizer.of_library(flag.tokenizer)
         backend.tokenizer = encoder_tokenizer(settings, model, fast, flag.tokenizer.model_input_names)
         return BatchedScorer(backend, settings.batch_size)
+    except RuntimeError as error:
+        refuse_full_memory(error, model, "rerank")
+        raise
 
 
 def library_scores(
@@ -66,7 +70,7 @@ def library_scores(
         "passage_instruction_for_rerank": settings.passage_instruction,
     }
     flag = _load(model, kind, **{name: text for name, text in instructions.items() if text is not None})
-    observe_networks(model, flag.model.eval())  # where it cannot run, FlagEmbedding would try for ever
+    observe(model, flag.model.eval())  # where it cannot run, FlagEmbedding would try for ever
     lengths = {"max_length": model.max_length, "query_max_length": model.query_max_length}
     prompt = {"prompt": getattr(settings, "prompt", None)} if kind == DECODER else {}
     scores = [flag.compute_score([pair], batch_size=2, **lengths, **prompt)[0] for pair in pairs]

@@ -24,9 +24,9 @@ from pipeline.core.errors import InputError
 from pipeline.core.records import Float32, Int32, Int64, RaggedRows, Role
 from pipeline.encoders.agreement import SHORT, Probes, sample_tokens
 from pipeline.encoders.batching import RowArrays, TokenBatch
-from pipeline.encoders.torch.checks import Figures, is_of_transformers, observe_networks, tokens_embedded
-from pipeline.encoders.torch.devices import fitting, free_memory, is_out_of_memory, open_device
-from pipeline.encoders.torch.masks import MaskReduction
+from pipeline.encoders.torch.attention import MaskReduction
+from pipeline.encoders.torch.checks import Figures, architecture, observe, tokens_embedded
+from pipeline.encoders.torch.devices import free_memory, is_out_of_memory, open_device, refuse_full_memory
 from pipeline.models.model import ResolvedBase, ResolvedModel
 
 if TYPE_CHECKING:
@@ -80,10 +80,10 @@ class TorchRunner(ABC, Generic[Computed]):
             if parameter.is_floating_point():
                 parameter.data = parameter.data.to(self.dtype)
         network.eval()
-        self.figures, self.reads_padding = observe_networks(self.model, network)
+        self.figures, self.reads_padding = observe(self.model, network)
         for module in network.modules():
             # a model's own Python files may need a mask
-            if is_of_transformers(module) and getattr(module, "base_model", None) is module:
+            if architecture(module) and getattr(module, "base_model", None) is module:
                 self.masks.attach(module, self.padded_right)
         return network
 
@@ -220,7 +220,7 @@ def open_backend(load: type[TorchBackend], model: ResolvedModel) -> TorchBackend
         InputError: The device cannot be used, the model does not fit into its memory, or its vectors are too
             far from those in fp32.
     """
-    with fitting(model, "model"):
+    try:
         backend = load(model)
         if model.precision == "fp32" and backend.device.type == "cpu":
             return backend
@@ -237,6 +237,9 @@ def open_backend(load: type[TorchBackend], model: ResolvedModel) -> TorchBackend
                     f"model '{model.name}' cannot be computed in {model.precision}: {difference}",
                     fix=f"set model.precision to {wider}",
                 )
+    except RuntimeError as error:
+        refuse_full_memory(error, model, "model")
+        raise
     return backend
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pipeline.core.display import counted
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedModel
 
-Report = Mapping[str, Iterable[str]]
+Report = Mapping[str, Collection[str]]
 """Names of weights, by what transformers says of them: `missing_keys`, `unexpected_keys`."""
 Figures = dict[str, str]
 """What each check has found, by its name, for people."""
@@ -40,22 +40,26 @@ def check_loaded(model: ResolvedBase, network: PreTrainedModel, report: Report) 
     """
     import transformers
 
-    kind, own = type(network).__name__, not is_of_transformers(network)
+    kind, own = type(network).__name__, not architecture(network)
     declared = next(iter(model.card.architectures), kind)
     # a `model_type` that transformers knows is enough for it to run a network of its own
     if not own and model.card.own_code and not hasattr(transformers, declared):
         raise untrusted_code(model.name, f": it is a {declared}, and transformers would run its own {kind}")
+    lacking = check_lacking(model, network, report) if report["missing_keys"] else "none"
+    unused = check_dropped(model, network, report) if report["unexpected_keys"] else "none"
     network.figures = {
         "code": f"{kind}, the model's own code" if own else f"{kind} of transformers",
-        "weights that its files lack": check_lacking(model, network, report),
-        "weights that are not used": check_dropped(model, network, report),
+        "weights that its files lack": lacking,
+        "weights that are not used": unused,
         "buffers that are in no file": check_own_buffers(model, network) if own else "made by transformers",
     }
 
 
-def is_of_transformers(network: torch.nn.Module) -> bool:
-    """Whether a network's class is transformers' own, and no subclass of it."""
-    return type(network).__module__.startswith("transformers.models.")
+def architecture(network: torch.nn.Module) -> str:
+    """A network's class in transformers, as "bert.BertModel"; "" for other classes, and for subclasses."""
+    kind = type(network)
+    steps = kind.__module__.split(".")
+    return f"{steps[2]}.{kind.__name__}" if steps[:2] == ["transformers", "models"] else ""
 
 
 def check_lacking(model: ResolvedBase, network: PreTrainedModel, report: Report) -> str:
@@ -72,7 +76,7 @@ def check_lacking(model: ResolvedBase, network: PreTrainedModel, report: Report)
     for name in missing:
         with torch.no_grad():
             network.get_parameter(name).fill_(torch.nan)
-    return f"{counted(len(missing), 'weight')} of a pooler" if missing else "none"
+    return f"{counted(len(missing), 'weight')} of a pooler"
 
 
 def _lacking(name: str, missing: list[str], report: Report) -> InputError:
@@ -114,7 +118,7 @@ def check_dropped(model: ResolvedBase, network: PreTrainedModel, report: Report)
             fix="check the settings in its config.json, such as the number of layers and the kind of "
             "positions, or use the class that the weights are of",
         )
-    return f"{counted(len(unused), 'weight')}, such as {unused[0]}" if unused else "none"
+    return f"{counted(len(unused), 'weight')}, such as {unused[0]}"
 
 
 def check_own_buffers(model: ResolvedBase, network: PreTrainedModel) -> str:
@@ -185,15 +189,22 @@ class NetworkBehaviour(NamedTuple):
     reads_padding: bool  # whether what is computed of a text depends on the padding behind it
 
 
-def observe(model: ResolvedBase, network: PreTrainedModel) -> NetworkBehaviour:
+def observe(model: ResolvedBase, network: torch.nn.Module) -> NetworkBehaviour:
     """Run a network on texts of a few made-up tokens, and compare what it does with what is declared.
+
+    Of a module that is no network of transformers, those in it are run; of networks inside others the whole.
 
     Raises:
         InputError: It cannot be run; it uses a pooler's weights that its files lack, see `check_lacking`; or
             tokens see others than the files say.
     """
     import torch
+    from transformers import PreTrainedModel
 
+    if not isinstance(network, PreTrainedModel):
+        inner = [observe(model, child) for child in network.children()]
+        merged = {name: figure for part in inner for name, figure in part.figures.items()}
+        return NetworkBehaviour(merged, any(part.reads_padding for part in inner))
     alone, beside, both = _outputs(model, network)
     lacking = {
         name: weight
@@ -263,20 +274,17 @@ def _outputs(
         texts.append(ids[:-1] if ids[-1] == model.pad_id else ids)
     short, other, long = texts
 
-    def computed(part: Any, *texts: list[int]) -> torch.Tensor:
-        width = max(map(len, texts))
-        rows = torch.tensor([[*ids, *[model.pad_id] * (width - len(ids))] for ids in texts])
-        lengths = torch.tensor([[len(ids)] for ids in texts])
-        mask = (torch.arange(width) < lengths).long()
-        output = part(input_ids=rows.to(network.device), attention_mask=mask.to(network.device))
-        return (output if isinstance(output, torch.Tensor) else output[0]).detach().float()
-
-    parts = list(dict.fromkeys((network.base_model, network)))
+    body: Any = network.base_model
+    runs = [(part, batch) for part in dict.fromkeys((body, network)) for batch in ([short], [short, long])]
+    outputs = list[torch.Tensor]()
     try:
-        with torch.no_grad():
-            alone = [computed(part, short) for part in parts]
-            beside = [computed(part, short, long)[:1] for part in parts]
-            changed = computed(parts[0], other)
+        for part, batch in (*runs, (body, [other])):
+            width = max(map(len, batch))
+            rows = torch.tensor([[*ids, *[model.pad_id] * (width - len(ids))] for ids in batch])
+            mask = (torch.arange(width) < torch.tensor([[len(ids)] for ids in batch])).long()
+            with torch.no_grad():
+                output = part(input_ids=rows.to(network.device), attention_mask=mask.to(network.device))
+            outputs.append((output if isinstance(output, torch.Tensor) else output[0]).detach().float())
     except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
         if is_out_of_memory(error) or "CUDA" in str(error):
             raise
@@ -285,20 +293,10 @@ def _outputs(
             allowed="a network that takes token ids and their mask",
             fix="choose another model",
         ) from error
+    alone, beside = outputs[:-1:2], [output[:1] for output in outputs[1:-1:2]]
     if alone[0].shape[:2] != (1, len(short)):
         return alone, beside, None
-    return alone, beside, float((alone[0][0, 0] - changed[0, 0]).abs().max()) > 0
-
-
-def observe_networks(model: ResolvedBase, module: torch.nn.Module) -> NetworkBehaviour:
-    """As `observe`, of all networks of transformers in a module; of networks inside others the whole."""
-    from transformers import PreTrainedModel
-
-    if isinstance(module, PreTrainedModel):
-        return observe(model, module)
-    inner = [observe_networks(model, child) for child in module.children()]
-    figures = {name: figure for part in inner for name, figure in part.figures.items()}
-    return NetworkBehaviour(figures, any(part.reads_padding for part in inner))
+    return alone, beside, float((alone[0][0, 0] - outputs[-1][0, 0]).abs().max()) > 0
 
 
 def tokens_embedded(network: torch.nn.Module) -> int | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import gc
 import warnings
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from pipeline.core.errors import InputError
@@ -94,19 +93,9 @@ def free_memory(device: torch.device) -> None:
         getattr(torch, device.type).empty_cache()
 
 
-@contextlib.contextmanager
-def fitting(model: ResolvedBase, section: str) -> Iterator[None]:
-    """A context to load a model in, after a check of its device, which may be too small for it.
-
-    Raises:
-        InputError: The device cannot be used, or the model does not fit into its memory.
-    """
-    open_device(model.device, model.precision, section)
-    try:
-        yield
-    except RuntimeError as error:
-        if not is_out_of_memory(error):
-            raise
+def refuse_full_memory(error: RuntimeError, model: ResolvedBase, section: str) -> None:
+    """Raise an `InputError` if an error of loading a model says that the memory of its device is full."""
+    if is_out_of_memory(error):
         raise InputError(
             f"model '{model.name}' does not fit into the memory of {model.device}{_size(model.device)}",
             fix=f"choose a smaller {section}.precision, a smaller model, or set {section}.device to cpu",

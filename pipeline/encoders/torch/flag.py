@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ from typing_extensions import override
 
 from pipeline.core.errors import InputError
 from pipeline.core.records import Float32, RaggedRows
-from pipeline.encoders.torch import varlen
+from pipeline.encoders.torch import attention
 from pipeline.encoders.torch.backend import (
     DeviceBatch,
     TorchBackend,
@@ -20,7 +21,6 @@ from pipeline.encoders.torch.backend import (
 )
 from pipeline.encoders.torch.loading import (
     largest_weights,
-    limit_last_layer_to_first_token,
     loading,
     read_head,
     refuse_missing_heads,
@@ -51,28 +51,31 @@ class _Network(TorchBackend):
     network: PreTrainedModel
     unpadded = False
 
-    def hidden(self, texts: DeviceBatch) -> torch.Tensor:
-        """The last hidden states [b, tokens, width], or [b, 1, width] of first tokens alone."""
-        if self.unpadded:
-            return varlen.hidden_states(self.network, texts.batch, self)
+    @abstractmethod
+    def pooled(self, hidden: torch.Tensor, texts: DeviceBatch) -> torch.Tensor:
+        """The rows of last hidden states [b, tokens, width], or [b, 1, width] of first tokens alone."""
+
+    @override
+    def rows(self, texts: DeviceBatch) -> torch.Tensor:
         import torch
 
+        if self.unpadded:
+            return self.pooled(attention.hidden_states(self.network, texts.batch, self.on_device), texts)
         chosen, adapters = {}, self.model.card.task_adapters
         if adapters:  # one for each text
             numbers = torch.full(
                 (len(texts.ids),), adapters[self.role], dtype=torch.int32, device=self.device
             )
             chosen = {"adapter_mask": numbers}
-        states: torch.Tensor
-        states = self.network(input_ids=texts.ids, attention_mask=texts.mask, return_dict=True, **chosen)[0]
-        return states
+        inputs = {"input_ids": texts.ids, "attention_mask": texts.mask, **chosen}
+        return self.pooled(self.network(**inputs, return_dict=True)[0], texts)
 
     def unpad(self) -> None:
         """Compute batches without padding from now on."""
         from transformers import AttentionInterface
 
-        AttentionInterface.register(varlen.NAME, varlen.attend)
-        self.network.set_attn_implementation(varlen.NAME)
+        AttentionInterface.register(attention.NAME, attention.attend)
+        self.network.set_attn_implementation(attention.NAME)
         self.unpadded, self.width_multiple, self.computes_padding = True, 1, False
 
 
@@ -92,8 +95,8 @@ class FlagBackend(_Network):
         self.network = self.place(self.flag.model)
         self.network.config.use_cache = False  # a decoder would keep keys and values for text generation
         if model.pooling == "cls":
-            limit_last_layer_to_first_token(self.network)
-        if varlen.runs_without_padding(self):
+            attention.limit_last_layer_to_first_token(self.network)
+        if self.device.type == "cuda" and attention.runs_without_padding(self):
             self.unpad()
         self.tokenizer = model.tokenizer.of_library(self.flag.tokenizer)
         width = getattr(self.network.config, "hidden_size", None)
@@ -106,11 +109,10 @@ class FlagBackend(_Network):
         self.dimension = width
 
     @override
-    def rows(self, texts: DeviceBatch) -> torch.Tensor:
+    def pooled(self, hidden: torch.Tensor, texts: DeviceBatch) -> torch.Tensor:
         import torch
 
         vectors: torch.Tensor
-        hidden = self.hidden(texts)
         if self.model.pooling == "last_token":  # `pooling` of FlagEmbedding's decoder classes is a function
             vectors = hidden[torch.arange(len(hidden), device=self.device), texts.mask.sum(1) - 1]
         else:
@@ -131,18 +133,17 @@ class M3Backend(_Network):
         flag = _load(model, M3)
         module = self.place(flag.model)
         self.network = module.model
-        if varlen.runs_without_padding(self):
+        if self.device.type == "cuda" and attention.runs_without_padding(self):
             self.unpad()
         self.tokenizer = model.tokenizer.of_library(flag.tokenizer)
         self.unused = unused_tokens(flag.tokenizer)
         self.linear = module.sparse_linear if model.output == "sparse" else module.colbert_linear
 
     @override
-    def rows(self, texts: DeviceBatch) -> torch.Tensor:
+    def pooled(self, hidden: torch.Tensor, texts: DeviceBatch) -> torch.Tensor:
         """Packed token vectors; or tokens, as bits of int32, and their weights, float32 [b, 2, tokens]."""
         import torch
 
-        hidden = self.hidden(texts)
         if self.model.output == "multivector":
             return packed_tokens(self.linear(hidden[:, 1:]), texts.mask[:, 1:], self.model.normalize)
         weights = torch.relu(self.linear(hidden)).squeeze(-1).float() * texts.mask

@@ -1,4 +1,4 @@
-"""The loading of torch models: one way in for every network, and work saved in the last layer.
+"""The loading of torch models: one way in for every network.
 
 Every network that transformers loads, for texts or for pairs, by whichever library, is loaded inside
 `loading`, which checks it; see `pipeline.encoders.torch.checks`.
@@ -23,18 +23,15 @@ from pipeline.core.installation import check_versions
 from pipeline.core.records import Float32, Int32, Int64, RaggedRows
 from pipeline.encoders.agreement import CHECKS
 from pipeline.encoders.torch.adapters import merge_adapter
-from pipeline.encoders.torch.checks import check_loaded, is_of_transformers, observe, tokens_embedded
+from pipeline.encoders.torch.checks import check_loaded, observe, tokens_embedded
 from pipeline.encoders.torch.devices import is_out_of_memory
-from pipeline.encoders.torch.varlen import attend_texts
 from pipeline.models.files import ADAPTER, ADAPTER_FOLDER, TOKEN_HEAD, WORD_HEAD, damaged, untrusted_code
 from pipeline.models.model import ResolvedBase, ResolvedModel
 from pipeline.storage.whole_files import write_json
 
 if TYPE_CHECKING:
     import torch
-    from torch import Tensor
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
-    from transformers.models.bert.modeling_bert import BertLayer
 
 LIBRARIES = "torch", "transformers", "sentence-transformers", "FlagEmbedding"
 
@@ -53,7 +50,14 @@ def loading(model: ResolvedBase, *quiet: str) -> Iterator[None]:
             a version that is not supported.
     """
     check_versions(*LIBRARIES)
-    with _explained(model.name, *quiet):
+    from transformers.utils import logging as transformers_logging
+
+    transformers_logging.set_verbosity_error()
+    transformers_logging.disable_progress_bar()
+    levels = [(logging.getLogger(logger), logging.getLogger(logger).level) for logger in quiet]
+    for logger, _ in levels:
+        logger.setLevel(logging.ERROR)
+    try:
         from transformers import PreTrainedModel
 
         original = PreTrainedModel.__dict__["from_pretrained"]
@@ -68,52 +72,46 @@ def loading(model: ResolvedBase, *quiet: str) -> Iterator[None]:
 
         PreTrainedModel.from_pretrained = classmethod(from_pretrained)
         try:
-            yield
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", UserWarning)
+                yield
         finally:
             PreTrainedModel.from_pretrained = original
-
-
-@contextlib.contextmanager
-def _explained(name: str, *quiet: str) -> Iterator[None]:
-    from safetensors import SafetensorError
-    from transformers.utils import logging as transformers_logging
-
-    transformers_logging.set_verbosity_error()
-    transformers_logging.disable_progress_bar()
-    levels = [(logging.getLogger(logger), logging.getLogger(logger).level) for logger in quiet]
-    for logger, _ in levels:
-        logger.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)
-            yield
-    except UnpicklingError:
-        found = f"the weights of model '{name}' are pickled with more than weights, or are no weights"
-        raise damaged(
-            f"{found}; nothing in them was run", "model.safetensors, or .bin files that hold tensors alone"
-        ) from None
-    except (
-        ArithmeticError, AttributeError, ImportError, LookupError, RuntimeError, TypeError, ValueError
-    ) as error:  # fmt: skip
-        if isinstance(error, RuntimeError) and ("CUDA" in str(error) or is_out_of_memory(error)):
-            raise
-        if "trust_remote_code" in str(error):
-            raise untrusted_code(name) from None
-        if "ignore_mismatched_sizes" in str(error):
-            shapes = "have other shapes than its config.json declares"
-            raise damaged(f"the weights of model '{name}' {shapes}") from None
-        reason = f"{type(error).__name__}: {error}".splitlines()[0]
-        raise damaged(f"the files of model '{name}' cannot be loaded: {reason}") from error
-    except OSError as error:
-        if "no file named" not in str(error):
-            raise
-        found = f"model '{name}' has no file with weights that transformers reads"
-        raise damaged(found, "model.safetensors or pytorch_model.bin, or an index of their parts") from None
-    except SafetensorError as error:
-        raise damaged(f"the weights of model '{name}' cannot be read: {error}") from None
+    except Exception as error:
+        if explained := _explained(model.name, error):
+            raise explained from error
+        raise
     finally:
         for logger, level in levels:
             logger.setLevel(level)
+
+
+def _explained(name: str, error: Exception) -> InputError | None:
+    """What an error of a library says of a model's files; None for one of another reason."""
+    from safetensors import SafetensorError
+
+    text = str(error)
+    if isinstance(error, UnpicklingError):
+        found = f"the weights of model '{name}' are pickled with more than weights, or are no weights"
+        return damaged(
+            f"{found}; nothing in them was run", "model.safetensors, or .bin files that hold tensors alone"
+        )
+    if isinstance(error, SafetensorError):
+        return damaged(f"the weights of model '{name}' cannot be read: {text}")
+    if isinstance(error, OSError) and "no file named" in text:
+        found = f"model '{name}' has no file with weights that transformers reads"
+        return damaged(found, "model.safetensors or pytorch_model.bin, or an index of their parts")
+    of_files = ArithmeticError, AttributeError, ImportError, LookupError, RuntimeError, TypeError, ValueError
+    if not isinstance(error, of_files) or is_out_of_memory(error):
+        return None
+    if isinstance(error, RuntimeError) and "CUDA" in text:
+        return None
+    if "trust_remote_code" in text:
+        return untrusted_code(name)
+    if "ignore_mismatched_sizes" in text:
+        return damaged(f"the weights of model '{name}' have other shapes than its config.json declares")
+    reason = f"{type(error).__name__}: {text}".splitlines()[0]
+    return damaged(f"the files of model '{name}' cannot be loaded: {reason}")
 
 
 def load_network(model: ResolvedBase, kind: str = "AutoModel", target: Path | None = None) -> PreTrainedModel:
@@ -134,77 +132,6 @@ def load_network(model: ResolvedBase, kind: str = "AutoModel", target: Path | No
     if target:
         write_json(target.with_name(CHECKS), {"tokens embedded": tokens_embedded(network), **figures})
     return network
-
-
-ARCHITECTURES = (
-    "transformers.models.bert.modeling_bert.Bert",
-    "transformers.models.roberta.modeling_roberta.Roberta",
-    "transformers.models.xlm_roberta.modeling_xlm_roberta.XLMRoberta",
-)
-"""Class name prefixes, with their modules, for which `limit_last_layer_to_first_token` is right.
-
-Their `Layer` computes what that function writes out, and their `Model` adds nothing to it. Full names are
-compared because a model's own Python files may define classes of the same name, or subclasses that do more.
-"""
-
-
-def limit_last_layer_to_first_token(network: PreTrainedModel) -> None:
-    """Make a network compute its last hidden state for the first token only, float [b, 1, width].
-
-    Of texts in one row, as `varlen` gives them, it is [1, b, width].
-
-    It is a torch model as transformers loads it, with or without a head. It stays as it is unless it is one
-    of `ARCHITECTURES`, bidirectional, with absolute positions and a 4-d mask; or if its head is not
-    transformers' own, which may read other tokens.
-    """
-    import torch
-
-    body, config = network.base_model, network.base_model.config
-    prefix = _class_of(body).removesuffix("Model")
-    if (
-        not is_of_transformers(network)
-        or prefix not in ARCHITECTURES
-        or {_class_of(layer) for layer in body.encoder.layer} != {prefix + "Layer"}
-        or config.is_decoder
-        or getattr(config, "position_embedding_type", "absolute") != "absolute"
-        or config._attn_implementation not in {"sdpa", "eager"}
-    ):
-        return
-    layers = body.encoder.layer
-
-    class FirstToken(torch.nn.Module):
-        def __init__(self, layer: BertLayer) -> None:
-            super().__init__()
-            self.layer = layer
-
-        def forward(
-            self, hidden: Tensor, attention_mask: Tensor | None = None, *rest: object, **named: Any
-        ) -> Tensor:
-            ends = named.get("cu_seq_lens_q")  # of texts in one row, without padding
-            first = hidden[:, :1] if ends is None else hidden[:, ends[:-1]]
-            attention = self.layer.attention
-            linear = attention.self
-
-            def heads(states: Tensor) -> Tensor:  # [b, heads, tokens, width of a head]
-                parts: Tensor = states.unflatten(-1, (linear.num_attention_heads, -1))  # type: ignore[no-untyped-call]
-                return parts.transpose(1, 2)
-
-            states = heads(linear.query(first)), heads(linear.key(hidden)), heads(linear.value(hidden))
-            if ends is None:
-                mask = None if attention_mask is None else attention_mask[..., :1, :]
-                mixed = torch.nn.functional.scaled_dot_product_attention(*states, mask).transpose(1, 2)
-            else:
-                starts = torch.arange(len(ends), dtype=ends.dtype, device=ends.device)
-                mixed = attend_texts(*states, (starts, ends), (1, named["max_length_q"]))
-            attended = attention.output(mixed.flatten(2), first)
-            state: Tensor = self.layer.feed_forward_chunk(attended)
-            return state
-
-    layers[-1] = FirstToken(layers[-1])
-
-
-def _class_of(module: torch.nn.Module) -> str:
-    return f"{type(module).__module__}.{type(module).__name__}"
 
 
 UNUSED = ("cls_token", "eos_token", "pad_token", "unk_token")
