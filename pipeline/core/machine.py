@@ -64,7 +64,8 @@ class Meter:
         self.items = 0  # how many are in the result
         self.worked_on: int | None = None  # how many of them now; None is all
         self.notes: JsonObject = {}  # what else is recorded of how the result was made
-        _gpu_use()  # from here on
+        if "torch" in sys.modules:
+            _gpu_use()  # from here on
         with contextlib.suppress(OSError), open("/proc/self/clear_refs", "w", encoding="ascii") as file:
             file.write("5")  # resets the kernel's record of the most memory this process held, VmHWM
 
@@ -97,8 +98,8 @@ class Meter:
             "items": self.items,
             "working_seconds": round(busy, 6),
             "items_per_second": round(worked_on / busy, 2) if worked_on else None,
-            "peak_rss_mb": round(_status_mb("VmHWM"), 1),
-            **({"gpu": gpu} if (gpu := _gpu_use()) else {}),
+            "peak_rss_mb": round(resident_mb("VmHWM"), 1),
+            **({"gpu": gpu} if "torch" in sys.modules and (gpu := _gpu_use()) else {}),
             **self.notes,
         }
 
@@ -156,8 +157,8 @@ def _gpu_use() -> JsonObject:
     That is the most memory that it held on one, in 10^6 bytes, the CUDA version that it is built for, and
     the arithmetic of products in fp32, `ieee` or `tf32`.
     """
-    torch = sys.modules.get("torch")
-    if torch is None or not torch.cuda.is_initialized():
+    torch = sys.modules["torch"]
+    if not torch.cuda.is_initialized():
         return {}
     peak = 0
     for number in range(torch.cuda.device_count()):
@@ -201,13 +202,13 @@ def hardware() -> JsonObject:
 
     And those of `VARIABLES` that are set.
     """
-    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 1e9
+    memory, driver = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 1e9, cuda_driver()
     kind = f"{platform.machine()} {_from_proc('cpuinfo', 'CPU part')}".rstrip()  # as on arm64
     return {
         "cpu": _from_proc("cpuinfo", "model name") or platform.processor() or kind,
         "cores": cores(),
-        "gpus": list(gpus()),
-        **({"cuda": driver} if (driver := cuda_driver()) else {}),
+        "gpus": [card["name"] for card in driver.get("cards", ())],
+        **({"cuda": driver} if driver else {}),
         "memory_gb": round(memory, 1),
         "system": platform.platform(),
         "variables": {name: os.environ[name] for name in VARIABLES if name in os.environ},
@@ -324,12 +325,8 @@ def _from_proc(name: str, field: str) -> str:
     return ""
 
 
-def resident_mb() -> float:
-    """Memory held now, in 10^6 bytes; the most held so far, or 0, if the system does not say."""
-    return _status_mb("VmRSS")
-
-
-def _status_mb(field: str) -> float:
+def resident_mb(field: str = "VmRSS") -> float:
+    """Memory held now, in 10^6 bytes, or the most, "VmHWM"; the most so far, or 0, if Linux does not say."""
     if size := _from_proc("self/status", field):
         return int(size.split()[0]) * 1024 / 1e6
     with contextlib.suppress(ImportError):

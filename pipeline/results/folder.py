@@ -25,7 +25,7 @@ from pipeline.core.result_files import CHECKSUMS, MANIFEST, METRICS, PER_QUERY, 
 from pipeline.core.result_records import Record
 from pipeline.metrics.statistics import draws_of
 from pipeline.results.records import Manifest, Metrics
-from pipeline.storage.checksums import check_files
+from pipeline.storage.hashing import check_files
 from pipeline.storage.whole_files import comes_with
 
 log = logging.getLogger(__name__)

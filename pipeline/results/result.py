@@ -31,7 +31,7 @@ from pipeline.results.folder import ROUNDING, CollectionResult, read_collection_
 from pipeline.results.records import Metrics
 from pipeline.results.tables import mean_sentence, published_table, result_table, suite_table
 from pipeline.storage import whole_files
-from pipeline.storage.checksums import check_files, write_checksums
+from pipeline.storage.hashing import check_files, write_checksums
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -263,9 +263,8 @@ class Benchmark:
             self._opened.clear()
         artifacts, rows = {}, []
         for name, recipe in self.recipes.items():
-            artifact = self._artifacts.get(name) or self.store.find(recipe)
-            if name not in self._artifacts:  # it was not needed: its artifact counts as used
-                self.store.mark_used(recipe)
+            # One that was not needed counts as used, too.
+            artifact = self._artifacts.get(name) or self.store.find(recipe, used=True)
             if artifact:
                 artifacts[name] = artifact
             reused = artifact is not None and name not in self._made

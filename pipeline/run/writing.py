@@ -23,9 +23,10 @@ from pipeline.results.records import Manifest, Metrics
 from pipeline.results.result import Result
 from pipeline.run.benchmark import Benchmark
 from pipeline.run.plan import CONTENTS, REPORTED, SCORES
-from pipeline.storage import locks, whole_files
+from pipeline.storage import whole_files
 from pipeline.storage.artifacts import Artifact
-from pipeline.storage.checksums import added_files, write_checksums
+from pipeline.storage.hashing import write_checksums
+from pipeline.storage.store import hold
 
 log = logging.getLogger(__name__)
 
@@ -79,14 +80,14 @@ def write_result(
 def _write_files(folder: Path, metrics: Facts, manifest: Facts, copied: Sequence[Path]) -> None:
     """Write the files, their checksums last, while no other run writes to the folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    if (lock := locks.hold(folder, wait=False)) is None:
+    if (lock := hold(folder, wait=False)) is None:
         log.warning("waiting: another run is writing %s", folder)
-        lock = locks.hold(folder)
+        lock = hold(folder)
     if (folder / MANIFEST).is_file():
         _keep_other(folder, manifest["recipes"])
     for left in folder.glob(f".*{whole_files.TEMPORARY}"):  # by a process that was killed
         left.unlink(missing_ok=True)
-    added = added_files(folder, FILES)
+    before = whole_files.read_json_object(folder / CHECKSUMS) or {}  # with files that studies added
     for name in (CHECKSUMS, MANIFEST):
         (folder / name).unlink(missing_ok=True)
     whole_files.write_json(folder / METRICS, metrics)
@@ -94,7 +95,7 @@ def _write_files(folder: Path, metrics: Facts, manifest: Facts, copied: Sequence
         with whole_files.replacing(folder / source.name) as temporary:
             shutil.copyfile(source, temporary)
     whole_files.write_json(folder / MANIFEST, manifest)
-    write_checksums(folder, [*FILES, *added])
+    write_checksums(folder, dict.fromkeys((*FILES, *before)))
     if lock:
         lock.release()
 
@@ -113,7 +114,8 @@ def _keep_other(folder: Path, recipes: Facts) -> None:
         return
     other = next(path for n in count(1) if not (path := folder.with_name(f"{folder.name}~{n}")).exists())
     other.mkdir()
-    added = added_files(folder, FILES)
+    sums = whole_files.read_json_object(folder / CHECKSUMS) or {}
+    added = [name for name in sums if name not in FILES and (folder / name).is_file()]
     for name in (*FILES, *added, CHECKSUMS):  # these last: with them, the folder is complete
         if (folder / name).is_file():
             whole_files.link(folder / name, other / name)

@@ -5,14 +5,13 @@ from .artifacts import (
     Recipe as Recipe,
 )
 from .hashing import hash_file as hash_file, hash_json as hash_json
-from .locks import hold as hold
 from .ragged_shards import (
     join_rows as join_rows,
     read_some_rows as read_some_rows,
     save_shard as save_shard,
     take_rows as take_rows,
 )
-from .store import Store as Store
+from .store import Store as Store, hold as hold
 from .vector_forms import (
     quantize_binary as quantize_binary,
     quantize_int8 as quantize_int8,

@@ -29,11 +29,11 @@ from pathlib import Path
 import numpy as np
 
 from pipeline.core.records import Array, Facts
-from pipeline.storage import hashing, locks, whole_files
+from pipeline.storage import hashing, whole_files
 from pipeline.storage.whole_files import MANIFEST
 
 LAYOUT = 2  # version of the manifest and the folder; artifacts of another version are not read
-_FINISHED = "finished.jsonl"
+FINISHED = "finished.jsonl"
 _PARTS = {"stage": str, "key": str, "recipe": dict, "files": dict, "facts": dict, "made": dict}
 """The parts of a manifest besides its layout and its own `sha256`."""
 VARYING = ("texts", "pairs")
@@ -111,36 +111,31 @@ class Draft:
         manifest is renamed, as nothing reads one that was renamed.
         """
         draft = Draft(folder)
-        known = {} if fresh else draft._known()
-        # Without a line, no old file is taken for a new one after a kill. If `fresh`, the files themselves
-        # stay until they are replaced, as another process may be about to open them.
-        if known:
-            lines = (f"{json.dumps([name, entry])}\n" for name, entry in known.items())
-            whole_files.write_whole(folder / _FINISHED, "".join(lines).encode())
-        else:
-            (folder / _FINISHED).unlink(missing_ok=True)
-        # From here on the folder is no artifact. The manifest is renamed and not deleted: processes that use
-        # the old files hold shared locks on it, at which `_remove_others` and `CacheEntry.remove` look.
-        with contextlib.suppress(FileNotFoundError):
-            (folder / MANIFEST).rename(folder / f"{MANIFEST}.{uuid.uuid4().hex}")
         if not fresh:
+            manifest = whole_files.read_json_object(folder / MANIFEST) or {}
+            own = {"layout": LAYOUT, "stage": folder.parent.name, "key": folder.name}
+            files = manifest.get("files") if manifest.items() >= own.items() else None
+            known = dict(files) if isinstance(files, dict) else {}
+            with contextlib.suppress(OSError):
+                for line in (folder / FINISHED).read_bytes().splitlines():
+                    with contextlib.suppress(ValueError, TypeError):  # of a killed process, cut short
+                        name, entry = json.loads(line)
+                        known[name] = entry
+            known = {name: entry for name, entry in known.items() if _is_entry(name, entry)}
             damaged = Artifact(folder, folder.name, known).damaged()
             draft.whole = {name: entry for name, entry in known.items() if name not in damaged}
-            draft._remove_others()
+        # Without a line, no old file is taken for a new one after a kill. If `fresh`, the files themselves
+        # stay until they are replaced, as another process may be about to open them.
+        if draft.whole:
+            lines = (f"{json.dumps([name, entry])}\n" for name, entry in draft.whole.items())
+            whole_files.write_whole(folder / FINISHED, "".join(lines).encode())
+        else:
+            (folder / FINISHED).unlink(missing_ok=True)
+        # From here on the folder is no artifact. The manifest is renamed and not deleted: processes that use
+        # the old files hold shared locks on it, at which `remove_others` and `CacheEntry.remove` look.
+        with contextlib.suppress(FileNotFoundError):
+            (folder / MANIFEST).rename(folder / f"{MANIFEST}.{uuid.uuid4().hex}")
         return draft
-
-    def _known(self) -> dict[str, Facts]:
-        """Size and checksum of each file that a damaged artifact or an unfinished one says it has."""
-        manifest = whole_files.read_json_object(self.folder / MANIFEST) or {}
-        own = {"layout": LAYOUT, "stage": self.folder.parent.name, "key": self.folder.name}
-        files = manifest.get("files") if manifest.items() >= own.items() else None
-        known = dict(files) if isinstance(files, dict) else {}
-        with contextlib.suppress(OSError):
-            for line in (self.folder / _FINISHED).read_bytes().splitlines():
-                with contextlib.suppress(ValueError, TypeError):  # of a killed process, cut short
-                    name, entry = json.loads(line)
-                    known[name] = entry
-        return {name: entry for name, entry in known.items() if _is_entry(name, entry)}
 
     @contextlib.contextmanager
     def file(self, name: str) -> Iterator[Path]:
@@ -150,7 +145,7 @@ class Draft:
             # Before the rename: a whole file always has a line in the list. After a kill in between, the line
             # has no file, or an older one that it does not match.
             entry = {"bytes": temporary.stat().st_size, "sha256": hashing.hash_file(temporary)}
-            with open(self.folder / _FINISHED, "a", encoding="utf-8") as finished:
+            with open(self.folder / FINISHED, "a", encoding="utf-8") as finished:
                 finished.write(f"{json.dumps([name, entry])}\n")
         self.whole[name] = entry
 
@@ -175,22 +170,11 @@ class Draft:
         manifest = {"layout": LAYOUT, "stage": recipe.stage, "key": recipe.key, "recipe": recipe.plain}
         manifest |= {"files": self.whole, "facts": self.facts, "made": self.made}
         manifest["sha256"] = hashing.hash_json(manifest)
-        self._remove_others()
         # Last, and in one step: a folder is an artifact once its manifest has this name.
-        whole_files.write_whole(self.folder / MANIFEST, json.dumps(manifest, indent=1).encode())
-        (self.folder / _FINISHED).unlink(missing_ok=True)
+        with whole_files.replacing(self.folder / MANIFEST) as path, open(path, "x", encoding="ascii") as file:
+            file.write(json.dumps(manifest, indent=1))
+        (self.folder / FINISHED).unlink(missing_ok=True)
         self.artifact = Artifact(self.folder, recipe.key, self.whole, self.facts, self.made)
-
-    def _remove_others(self) -> None:
-        """Remove all other files, unless a process uses those of an earlier artifact; then `prune` will."""
-        # An exclusive lock is refused while any process holds a shared one. It is dropped at once: whoever
-        # opens the folder after this reads the new manifest, since this process holds the making lock.
-        manifests = self.folder.glob(f"{MANIFEST}*")  # with those that were renamed
-        if any(locks.hold(path, wait=False) is None for path in manifests):
-            return
-        for path in self.folder.iterdir():
-            if path.name not in (*self.whole, _FINISHED):
-                whole_files.remove_path(path)
 
 
 def read_manifest(folder: Path) -> Facts | None:

@@ -1,12 +1,13 @@
-"""Checksums: of JSON values, which become keys, and of files that another program may write meanwhile."""
+"""Checksums: of JSON values, which become keys, of files that others may write meanwhile, and of results."""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
 import json
+import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,7 +18,10 @@ import numpy as np
 from pipeline.core import machine
 from pipeline.core.errors import InputError
 from pipeline.core.records import Array, Int64
+from pipeline.core.result_files import CHECKSUMS
+from pipeline.storage.whole_files import read_json_object, write_json
 
+log = logging.getLogger(__name__)
 HASHED_BYTES = 1 << 20  # bytes
 
 
@@ -43,20 +47,16 @@ def hash_user_file(path: Path) -> str:
     Raises:
         InputError: It cannot be read, or is a pipe or a device, which could be read without end.
     """
-    with _readable(path):
+    try:
         if path.exists() and not path.is_file():
             raise InputError(f"{path}: not a file with an end", allowed="a regular file", fix="replace it")
         return hash_file(path)
-
-
-@contextlib.contextmanager
-def _readable(path: Path) -> Iterator[None]:
-    """An InputError if a user's file cannot be read."""
-    try:
-        yield
     except OSError as error:
-        found = f"{path}: cannot be read: {error.strerror}"
-        raise InputError(found, fix="check the file and its permissions") from None
+        raise _unreadable(path, error) from None
+
+
+def _unreadable(path: Path, error: OSError) -> InputError:
+    return InputError(f"{path}: cannot be read: {error.strerror}", fix="check the file and its permissions")
 
 
 def file_changed(what: str) -> InputError:
@@ -80,20 +80,21 @@ class VerifiedFile:
 
     @cached_property
     def _hashed(self) -> tuple[tuple[int, ...], str]:
-        with _readable(self.path), open(self.path, "rb") as file:
-            handle = file.fileno()
-            # Where a program writes through memory, the file's times change at its first write to a page
-            # since that page has reached the disk.
-            with contextlib.suppress(OSError):
-                os.fsync(handle)
-            before = self._state()
+        def digest(start: int) -> bytes:  # on all cores: hashing has no lock of Python's
+            return hashlib.sha256(os.pread(handle, HASHED_BYTES, start)).digest()
 
-            def digest(start: int) -> bytes:  # on all cores: hashing has no lock of Python's
-                return hashlib.sha256(os.pread(handle, HASHED_BYTES, start)).digest()
-
-            with ThreadPoolExecutor(machine.cores()) as pool:  # one block even of an empty file
-                blocks = pool.map(digest, range(0, max(os.fstat(handle).st_size, 1), HASHED_BYTES))
-                return before, hashlib.sha256(b"".join(blocks)).hexdigest()
+        try:
+            with open(self.path, "rb") as file, ThreadPoolExecutor(machine.cores()) as pool:
+                handle = file.fileno()
+                # Where a program writes through memory, the file's times change at its first write to a page
+                # since that page has reached the disk.
+                with contextlib.suppress(OSError):
+                    os.fsync(handle)
+                before = self._state()
+                starts = range(0, max(os.fstat(handle).st_size, 1), HASHED_BYTES)  # one even of an empty file
+                return before, hashlib.sha256(b"".join(pool.map(digest, starts))).hexdigest()
+        except OSError as error:
+            raise _unreadable(self.path, error) from None
 
     def _state(self) -> tuple[int, ...]:
         """What changes when a program writes to the file, or puts another in its place."""
@@ -112,8 +113,36 @@ class VerifiedFile:
             InputError: The file was changed after it was hashed.
         """
         before, found = self._hashed[0], array[rows]
-        with _readable(self.path):
+        try:
             if self._state() != before:
                 raise file_changed(str(self.path))
+        except OSError as error:
+            raise _unreadable(self.path, error) from None
         machine.release_pages(array)
         return np.asarray(found)
+
+
+def write_checksums(folder: Path, names: Iterable[str]) -> None:
+    """Write the checksums of those of some files that the folder has, beside the sums of others."""
+    sums = read_json_object(folder / CHECKSUMS) or {}
+    sums |= {name: hash_file(folder / name) for name in names if (folder / name).is_file()}
+    write_json(folder / CHECKSUMS, sums)
+
+
+def check_files(folder: Path, names: Iterable[str]) -> str:
+    """Compare files of a result folder with its checksums, and log what differs.
+
+    A file that is not there is not compared.
+
+    Returns:
+        What is wrong, to follow the name of the result: "" if nothing is.
+    """
+    sums = read_json_object(folder / CHECKSUMS) if (folder / CHECKSUMS).exists() else None
+    if sums is None:
+        log.warning("result folder %s has no %s, or one that cannot be read", folder, CHECKSUMS)
+        return "unchecked"
+    there = [name for name in names if (folder / name).is_file()]
+    changed = [name for name in there if sums.get(name) != hash_file(folder / name)]
+    if changed:
+        log.warning("result folder %s was edited: %s changed after the run", folder, " and ".join(changed))
+    return f"edited: {', '.join(changed)}" if changed else ""

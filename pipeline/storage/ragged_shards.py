@@ -7,7 +7,6 @@ A shard is one file of several arrays, in NumPy's `.npy` format, one after the o
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import accumulate
 from pathlib import Path
 from typing import BinaryIO
 
@@ -80,9 +79,8 @@ def parts_of(shards: Sequence[RaggedRows], most: int) -> Iterator[tuple[int, Rag
 
     The parts do not depend on how the rows are cut into shards.
     """
-    ends = list(accumulate(map(len, shards)))
     for start, stop in runs(bounds_of(shards), most):
-        spans = vector_shards.spans(ends, start, stop)
+        spans = vector_shards.spans(shards, start, stop)
         yield start, join_rows([slice_rows(shards[number], a, b) for number, a, b in spans])
 
 

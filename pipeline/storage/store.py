@@ -12,9 +12,11 @@ Only what this package made is written over or removed. A link inside the store 
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import os
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,11 +24,25 @@ from typing import Self
 
 from pipeline.core.errors import InputError
 from pipeline.core.records import Facts
-from pipeline.storage import locks
-from pipeline.storage.artifacts import KIN, Artifact, Draft, Recipe, read_manifest
-from pipeline.storage.whole_files import MANIFEST
+from pipeline.storage.artifacts import FINISHED, KIN, Artifact, Draft, Recipe, read_manifest
+from pipeline.storage.whole_files import MANIFEST, remove_path
 
+try:
+    import fcntl
+except ImportError:
+    raise InputError("benchmarco runs on Linux and macOS, and on Windows inside WSL") from None
+
+_UNSUPPORTED = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL, errno.EBADF}
 log = logging.getLogger(__name__)
+
+
+class Lock:
+    """A lock between processes: flock(2), which the kernel releases when the holder ends, however it ends.
+
+    It is held until `release` or garbage collection.
+    """
+
+    release: Callable[[], object]
 
 
 @dataclass(eq=False)
@@ -39,7 +55,7 @@ class Store:
 
     root: Path
     _of_user: Store | None = field(default=None, init=False)
-    _in_use: dict[str, locks.Lock] = field(default_factory=dict, init=False)
+    _in_use: dict[str, Lock] = field(default_factory=dict, init=False)
     _reported: set[Path] = field(default_factory=set, init=False)  # folders whose damage was logged
 
     def __enter__(self) -> Self:
@@ -90,27 +106,34 @@ class Store:
                 fix="move that elsewhere, or name another folder with --set cache=DIR",
             )
 
-    def find(self, recipe: Recipe) -> Artifact | None:
-        """The finished artifact of `recipe`, or None; checks that its files exist with the right sizes."""
-        self.check(recipe)
+    def find(self, recipe: Recipe, used: bool = False) -> Artifact | None:
+        """The finished artifact of `recipe`, or None; checks that its files exist with the right sizes.
+
+        `used` records, in the modification time of its manifest, that a run uses it now.
+        """
         folder = self.folder(recipe)
-        manifest = read_manifest(folder)
-        if not manifest or (manifest["stage"], manifest["key"]) != (recipe.stage, recipe.key):
+        manifest = None if folder.is_symlink() or folder.parent.is_symlink() else read_manifest(folder)
+        if not manifest:  # the folder may be a link, or that of another program
+            self.check(recipe)
             return None
         sizes = {folder / name: entry["bytes"] for name, entry in manifest["files"].items()}
         whole = all(path.is_file() and path.stat().st_size == size for path, size in sizes.items())
-        facts, made = manifest["facts"], manifest["made"]
-        return Artifact(folder, recipe.key, manifest["files"], facts, made) if whole else None
+        if not whole or (manifest["stage"], manifest["key"]) != (recipe.stage, recipe.key):
+            return None
+        if used:
+            with contextlib.suppress(OSError):  # the cache is read-only
+                os.utime(folder / MANIFEST)
+        return Artifact(folder, recipe.key, manifest["files"], manifest["facts"], manifest["made"])
 
     def load(self, recipe: Recipe) -> Artifact | None:
         """The finished artifact of `recipe`, or None; checks every byte, and logs damage."""
         folder = self.folder(recipe)
         # The lock comes before the manifest is read, and `hold` makes sure that it is on the file that has
         # the name now: so what is read cannot be removed any more.
-        lock = locks.hold(folder / MANIFEST, shared=True)
+        lock = hold(folder / MANIFEST, shared=True)
         if lock is None:
             return None
-        artifact = self.find(recipe)
+        artifact = self.find(recipe, used=True)
         damaged = artifact.damaged() if artifact else []
         if artifact is None or damaged:
             if folder not in self._reported:
@@ -119,7 +142,6 @@ class Store:
             self._reported.add(folder)
             return None
         self._in_use[recipe.key] = lock
-        self.mark_used(recipe)
         return artifact
 
     def find_alike(self, recipe: Recipe) -> list[Artifact]:
@@ -133,7 +155,7 @@ class Store:
             if path.is_symlink() or path.parent.is_symlink():
                 continue
             try:
-                lock = locks.hold(path, shared=True, wait=False)
+                lock = hold(path, shared=True, wait=False)
                 manifest = read_manifest(path.parent) if lock else None
                 used = path.stat().st_mtime
             except OSError:
@@ -145,11 +167,6 @@ class Store:
                 self._in_use.setdefault(other.key, lock)
                 alike.append((used, artifact))
         return [artifact for _, artifact in sorted(alike, key=lambda pair: -pair[0])]
-
-    def mark_used(self, recipe: Recipe) -> None:
-        """Record that a run used an artifact now, in the modification time of its manifest."""
-        with contextlib.suppress(OSError):  # no such artifact, or the cache is read-only
-            os.utime(self.folder(recipe) / MANIFEST)
 
     def make(self, recipe: Recipe, build: Callable[[Draft], Facts], fresh: bool = False) -> Artifact:
         """The artifact of `recipe`, loaded or made: `build` writes its files, and returns facts about it."""
@@ -172,23 +189,25 @@ class Store:
         new = [parent for parent in (self.root, path.parent, folder.parent) if not parent.exists()]
         # The lock file stays when the lock is released: it shows that the folder was made here even before
         # it has a manifest (`is_own`), and only a process that holds the lock removes it.
-        making = locks.hold(path, wait=False, create=True)
+        making = hold(path, wait=False, create=True)
         if making is None:
             log.warning("waiting: another process is making %s %s", recipe.stage, recipe.key[:12])
-            making = locks.hold(path, create=True)
+            making = hold(path, create=True)
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            existing = None if fresh else self.load(recipe)
-            if existing:
+            if not fresh and (existing := self.load(recipe)):
                 yield Draft(folder, artifact=existing)
                 return
             # This process will use the new files; its own shared lock would keep the old ones on the disk.
             self._in_use.pop(recipe.key, None)
-            draft = Draft.begin(folder, fresh)
+            draft = Draft.begin(folder, fresh) if any(folder.iterdir()) else Draft(folder)
+            if not fresh:
+                remove_others(draft)
             draft.made["at"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
             yield draft
+            remove_others(draft)
             draft.finish(recipe)
-            if using := locks.hold(folder / MANIFEST, shared=True):
+            if using := hold(folder / MANIFEST, shared=True):
                 self._in_use[recipe.key] = using
         finally:
             with contextlib.suppress(OSError):  # it holds something, or cannot be removed
@@ -234,6 +253,63 @@ def is_own(folder: Path) -> bool:
         return True
 
 
+def remove_others(draft: Draft) -> None:
+    """Remove what a draft does not list, unless a process uses an earlier artifact; then `prune` will."""
+    # An exclusive lock is refused while any process holds a shared one. It is dropped at once: whoever opens
+    # the folder after this reads the new manifest, since this process holds the making lock.
+    manifests = draft.folder.glob(f"{MANIFEST}*")  # with those that were renamed
+    if any(hold(path, wait=False) is None for path in manifests):
+        return
+    for path in draft.folder.iterdir():
+        if path.name not in (*draft.whole, FINISHED):
+            remove_path(path)
+
+
 def making_lock(folder: Path) -> Path:
     """The lock file that a process holds while it makes or removes the artifact in `folder`."""
     return folder.parent.parent / ".locks" / f"{folder.parent.name}-{folder.name}"
+
+
+def hold(path: Path, *, shared: bool = False, wait: bool = True, create: bool = False) -> Lock | None:
+    """Lock a file or folder.
+
+    Args:
+        path: The file or folder.
+        shared: Allow other shared locks at the same time. Where the file system has no locks, a shared lock
+            and one on a folder are granted without locking anything.
+        wait: Wait while another process holds it.
+        create: Create the file and its folder if they do not exist.
+
+    Returns:
+        The lock; None if there is no such file, or if another process holds it and `wait` is off.
+    """
+    access = os.O_RDONLY if shared or path.is_dir() else os.O_RDWR
+    kind = (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB)
+    # O_NONBLOCK: opening a pipe in the file's place would wait for its other end.
+    flags = access | os.O_CLOEXEC | os.O_NONBLOCK | (os.O_CREAT if create else 0)
+    while True:
+        if create:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            handle = os.open(path, flags, 0o666)
+        except (FileNotFoundError, NotADirectoryError):
+            if not create:
+                return None
+            if path.is_symlink():
+                raise InputError(f"{path} is a link to a missing folder", fix="remove the link") from None
+            continue  # another process has just removed the empty folder
+        held = Lock()
+        # Closing the file releases its lock; a second call does nothing.
+        held.release = weakref.finalize(held, os.close, handle)
+        try:
+            fcntl.flock(handle, kind)
+        except BlockingIOError:
+            return None
+        except OSError as error:
+            if not (shared or path.is_dir()) or error.errno not in _UNSUPPORTED:
+                raise
+        # The holder may have removed or replaced the file while this process waited. Then this lock is on a
+        # file without a name, and the next process would lock the new file beside it: start again.
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.stat(path), os.fstat(handle)):
+                return held

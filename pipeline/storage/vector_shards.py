@@ -5,8 +5,7 @@ from __future__ import annotations
 import itertools
 import mmap
 import re
-from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Sized
 
 import numpy as np
 
@@ -71,7 +70,7 @@ def check_widths(parts: Sequence[Array]) -> None:
 
 def rows_of(embeddings: Embeddings, start: int, stop: int) -> Embeddings:
     """Rows [start, stop), without a copy."""
-    pieces = (embeddings.shards[number][a:b] for number, a, b in spans(embeddings.ends, start, stop))
+    pieces = (embeddings.shards[number][a:b] for number, a, b in spans(embeddings.shards, start, stop))
     return Embeddings(tuple(pieces), embeddings.form)
 
 
@@ -97,7 +96,7 @@ def read_rows(embeddings: Embeddings, start: int, stop: int) -> Float32:
     """
     rows = np.empty((stop - start, embeddings.dimension), np.float32)
     done = 0
-    for number, a, b in spans(embeddings.ends, start, stop):
+    for number, a, b in spans(embeddings.shards, start, stop):
         part = embeddings.shards[number][a:b]
         if len(part) == len(rows) and part.dtype == np.float32 and embeddings.form == AS_STORED:
             return np.asanyarray(part)
@@ -109,7 +108,7 @@ def read_rows(embeddings: Embeddings, start: int, stop: int) -> Float32:
 def gather_rows(embeddings: Embeddings, rows: Int64) -> Float32:
     """float32 [n, dimension]: rows in ascending order, repeats allowed; releases the memory of each shard."""
     picked = np.empty((len(rows), embeddings.dimension), np.float32)
-    starts = np.array([0, *embeddings.ends])
+    starts = np.cumsum([0, *map(len, embeddings.shards)])
     for number in np.unique(np.searchsorted(starts, rows, side="right") - 1):
         first, last = np.searchsorted(rows, starts[number : number + 2])
         shard = embeddings.shards[number]
@@ -136,7 +135,7 @@ def join_rows(parts: Sequence[Float32], order: Int64) -> Float32:
 
 def release_memory(embeddings: Embeddings, start: int, stop: int) -> None:
     """Release the memory that rows of memory-mapped shards occupy; the system may keep them in its cache."""
-    for number, a, b in spans(embeddings.ends, start, stop):
+    for number, a, b in spans(embeddings.shards, start, stop):
         shard = embeddings.shards[number]
         mapped = getattr(shard, "_mmap", None)  # private: numpy.memmap has no public name for it
         if mapped is None:
@@ -147,16 +146,13 @@ def release_memory(embeddings: Embeddings, start: int, stop: int) -> None:
         machine.release_pages(shard, first, offset + b * row_bytes - first)
 
 
-def spans(ends: Sequence[int], start: int, stop: int) -> Iterator[tuple[int, int, int]]:
-    """The numbers of the shards that hold some of rows [start, stop), each with its own rows [a, b) of them.
-
-    `ends` are the rows of each shard and all before it.
-    """
-    number = bisect_right(ends, start)
-    before = ends[number - 1] if number else 0
-    while before < stop and number < len(ends):
-        yield number, max(start - before, 0), min(stop, ends[number]) - before
-        before, number = ends[number], number + 1
+def spans(shards: Iterable[Sized], start: int, stop: int) -> Iterator[tuple[int, int, int]]:
+    """The number of each shard that holds some of rows [start, stop), and its own rows [a, b) of them."""
+    before = 0
+    for number, shard in enumerate(shards):
+        if start < before + len(shard) and before < stop:
+            yield number, max(start - before, 0), min(stop - before, len(shard))
+        before += len(shard)
 
 
 def check_vectors(vectors: Float32, ids: Iterable[str], normalized: bool) -> None:

@@ -21,9 +21,8 @@ from pipeline.core import result_files
 from pipeline.core.display import figure
 from pipeline.core.errors import InputError
 from pipeline.core.records import Facts
-from pipeline.storage import locks
 from pipeline.storage.artifacts import Artifact, Recipe, read_manifest
-from pipeline.storage.store import is_own, making_lock
+from pipeline.storage.store import hold, is_own, making_lock
 from pipeline.storage.whole_files import MANIFEST, read_json_object
 
 log = logging.getLogger(__name__)
@@ -69,7 +68,7 @@ class CacheEntry:
         """Whether a process is making or using it now."""
         for path in (making_lock(self.folder), *self.folder.glob(f"{MANIFEST}*")):
             with contextlib.suppress(OSError):  # in a read-only cache nothing is being made
-                free = locks.hold(path, wait=False) is not None
+                free = hold(path, wait=False) is not None
                 if not free and path.exists():  # a file that is gone cannot be locked either
                     return True
         return False
@@ -79,8 +78,8 @@ class CacheEntry:
         path = making_lock(self.folder)
         # Both locks, held to the end: nobody begins to make or use it while its files go. Nobody waits for
         # the other here, so two locks cannot block each other.
-        making = locks.hold(path, wait=False, create=True)
-        using = [locks.hold(manifest, wait=False) for manifest in self.folder.glob(f"{MANIFEST}*")]
+        making = hold(path, wait=False, create=True)
+        using = [hold(manifest, wait=False) for manifest in self.folder.glob(f"{MANIFEST}*")]
         if making is None or None in using:
             return False
         (self.folder / MANIFEST).unlink(missing_ok=True)  # first: without it, the rest is not an artifact

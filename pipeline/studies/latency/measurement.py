@@ -34,7 +34,7 @@ from pipeline.results.folder import CollectionResult
 from pipeline.results.result import read_result
 from pipeline.retrievers.retriever import open_ranking
 from pipeline.run.benchmark import Benchmark, Session
-from pipeline.storage.checksums import write_checksums
+from pipeline.storage.hashing import write_checksums
 from pipeline.storage.whole_files import temporary_folder, write_json
 from pipeline.studies.latency.process import TOP, Task
 from pipeline.studies.latency.record import LATENCY, LatencyRecord

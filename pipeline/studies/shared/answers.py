@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO, Any, Self
 
 from pipeline.core.errors import InputError
-from pipeline.storage import locks
+from pipeline.storage.store import hold
 
 
 class AnswerLog:
@@ -32,7 +32,7 @@ class AnswerLog:
         self._file: IO[bytes] | None = None
         self.answers: dict[str, Any] = {}
         if write:
-            if lock := locks.hold(path, create=True):
+            if lock := hold(path, create=True):
                 self._opened.callback(lock.release)
             self._file = self._opened.enter_context(path.open("r+b"))
         content = path.read_bytes() if path.is_file() else b""
