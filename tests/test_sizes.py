@@ -23,7 +23,7 @@ LINES: dict[str, int] = {
     "cli": 1090,
     "comparison": 1340,
     "config": 2630,
-    "core": 1900,
+    "core": 1890,
     "data": 2040,
     "encoders": 5920,
     "engines": 1300,
@@ -36,10 +36,10 @@ LINES: dict[str, int] = {
     "retrievers": 2650,
     "run": 1670,
     "search": 2600,
-    "storage": 1420,
+    "storage": 1380,
     "studies": 10830,
-    "spine": 32450,
-    "whole": 46990,
+    "spine": 32400,
+    "whole": 46940,
 }
 """The most lines of each package, of the modules at the top, of the spine and of the whole."""
 SETTINGS: dict[str, int] = {

@@ -91,7 +91,7 @@ class Chunks:
 
 @dataclass(frozen=True)
 class VectorForm:
-    """What is made of each stored vector when it is read; see `pipeline.storage.vector_forms`."""
+    """What is made of each stored vector when it is read; see `pipeline.storage.vector_shards`."""
 
     dimensions: int | None = None  # how many of the first dimensions are kept; None keeps all
     normalize: bool = False  # whether the vector is then scaled to length 1

@@ -28,7 +28,7 @@ from pipeline.encoders.batching import (
     padded,
     tokenize,
 )
-from pipeline.storage.vector_forms import cosines
+from pipeline.storage.vector_shards import cosines
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

@@ -42,7 +42,7 @@ from pipeline.models.model import CalibrationCorpus, ResolvedModel
 from pipeline.models.reranker import ResolvedReranker
 from pipeline.storage.artifacts import Artifact, Recipe
 from pipeline.storage.store import Store
-from pipeline.storage.vector_forms import check_dimensions
+from pipeline.storage.vector_shards import check_dimensions
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

@@ -23,7 +23,7 @@ from pipeline.retrievers.rows import VectorFormat
 from pipeline.retrievers.sections import ApproximateIndex
 from pipeline.retrievers.stage import Context, Facts, Inputs, Plan, Stage, StoredSize
 from pipeline.retrievers.texts import search_by, search_here, search_stage, searched_ids, with_chunks
-from pipeline.storage import vector_forms, vector_shards
+from pipeline.storage import vector_shards
 from pipeline.storage.artifacts import Artifact, Draft
 
 TEXT_BYTES = 20  # kept beside the vector of a text: its hash and its number of tokens
@@ -79,7 +79,7 @@ class Dense(EncodingRetriever):
         super().check()
         whole, kept = self._dimensions
         if whole and kept:
-            vector_forms.check_dimensions(kept, whole)
+            vector_shards.check_dimensions(kept, whole)
         from pipeline.search import faiss_index
 
         index, search = self.config.index, self.config.search
@@ -165,7 +165,7 @@ class Dense(EncodingRetriever):
     def query_row(self, encoded: Any) -> Float32:
         form = self.source.form(self.settings)
         row = np.empty((1, form.dimensions or encoded.shape[1]), np.float32)
-        vector_forms.apply_form(encoded, form, row, 0)
+        vector_shards.apply_form(encoded, form, row, 0)
         return row
 
     @property

@@ -19,7 +19,7 @@ from pipeline.engines import engine as jobs
 from pipeline.engines.base import Job, Part, PartJob, PartResult
 from pipeline.retrievers.stage import Context, Facts, Inputs
 from pipeline.retrievers.texts import save_found, search_depth
-from pipeline.storage import vector_forms, vector_shards
+from pipeline.storage import vector_shards
 from pipeline.storage.artifacts import Artifact, Draft
 
 if TYPE_CHECKING:
@@ -97,9 +97,9 @@ def build_quantized(precision: str, inputs: Inputs, draft: Draft, context: Conte
                 last = min(first + READ_ROWS, stop)
                 rows = vector_shards.read_rows(embeddings, first, last)
                 if ranges is None:
-                    blocks.append(vector_forms.quantize_binary(rows))
+                    blocks.append(vector_shards.quantize_binary(rows))
                 else:
-                    blocks.append(vector_forms.quantize_int8(rows, ranges))
+                    blocks.append(vector_shards.quantize_int8(rows, ranges))
                 vector_shards.release_memory(embeddings, first, last)
                 bar.update(last - first)
             draft.save_array(vector_shards.shard_name(start, stop), np.concatenate(blocks))

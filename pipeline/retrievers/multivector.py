@@ -17,7 +17,7 @@ from pipeline.retrievers.retriever import Search
 from pipeline.retrievers.rows import RaggedFormat
 from pipeline.retrievers.stage import Inputs, Plan
 from pipeline.retrievers.texts import search_by, search_here, search_stage, searched_ids, with_chunks
-from pipeline.storage import ragged_shards, vector_forms, vector_shards
+from pipeline.storage import ragged_shards, vector_shards
 from pipeline.storage.artifacts import Draft
 
 SCHEMAS = {"passages": 2, "queries": 2, "search": 1}
@@ -44,7 +44,7 @@ class TokenVectorFormat(RaggedFormat):
         for first in range(0, len(vectors), CHECKED):
             part = vectors[first : first + CHECKED]
             vector_shards.check_vectors(part, (next(of_tokens) for _ in range(len(part))), normalized=False)
-        vectors = vector_forms.to_halves(vectors, start) if self.halves else vectors
+        vectors = vector_shards.to_halves(vectors, start) if self.halves else vectors
         super().save(draft, start, RaggedRows(rows.ends, (vectors,)), ids)
 
 

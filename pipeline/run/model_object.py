@@ -30,7 +30,7 @@ from pipeline.run.running import check_collection, finish
 from pipeline.run.writing import check_folder
 from pipeline.storage import whole_files
 from pipeline.storage.store import Store
-from pipeline.storage.vector_forms import unit_vectors
+from pipeline.storage.vector_shards import unit_vectors
 
 Foreign: TypeAlias = Any
 """The object, a module of it, or what its methods return: of any library."""

@@ -131,7 +131,7 @@ def prepare(
     alone = sum(len(each) or 1 for each in members) == 1
     runs = [ConfigRun(*each, alone) for each in zip(configs, folders, members, strict=True)]
     written = [run.folder / name for run in runs for name in run.members or [""]]
-    refuse_namesakes((f"config {folder.name}", name_on_disk(folder)) for folder in written)
+    refuse_namesakes((f"config {folder.name}", name_on_disk(folder)) for folder in written if not alone)
     for run in runs:
         check_kind(run.folder, bool(run.members))
     for folder in written:
@@ -233,8 +233,8 @@ def finish(benchmark: Benchmark, folder: Path) -> Result:
         if isinstance(source, TextOpener):
             for doubt in filter(None, (model.guessed, model.hint)):
                 log.warning("model %s: %s", model.name, doubt)
-        lacking = machine.emulated_precision(model.precision) if source.device == "cpu" else ""
-        if lacking and any(benchmark.stages[name].engine for name in to_make):
+        computes = source.device == "cpu" and any(benchmark.stages[name].engine for name in to_make)
+        if computes and (lacking := machine.emulated_precision(model.precision)):
             faster = ", ".join(machine.fast_precisions()) or "none"
             log.warning(
                 "model %s: %s is slower than fp32 on this processor, which lacks %s (faster than fp32: %s)",

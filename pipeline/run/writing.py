@@ -114,8 +114,7 @@ def _keep_other(folder: Path, recipes: Facts) -> None:
         return
     other = next(path for n in count(1) if not (path := folder.with_name(f"{folder.name}~{n}")).exists())
     other.mkdir()
-    sums = whole_files.read_json_object(folder / CHECKSUMS) or {}
-    added = [name for name in sums if name not in FILES and (folder / name).is_file()]
+    added = {*os.listdir(folder)} & {*(whole_files.read_json_object(folder / CHECKSUMS) or {})} - {*FILES}
     for name in (*FILES, *added, CHECKSUMS):  # these last: with them, the folder is complete
         if (folder / name).is_file():
             whole_files.link(folder / name, other / name)
@@ -137,7 +136,7 @@ def check_folder(folder: Path) -> None:
         what = "is not a folder" if existing == folder else f"cannot be made: {existing} is not a folder"
     elif any(len(os.fsencode(part)) > os.pathconf(existing, "PC_NAME_MAX") for part in folder.parts):
         what = "cannot be made: its name is too long"
-    elif foreign := [name for name in RESULT_FILES if whole_files.is_foreign(folder / name)]:
+    elif existing == folder and (foreign := [n for n in RESULT_FILES if whole_files.is_foreign(folder / n)]):
         raise InputError(
             f"result folder {folder}: benchmarco did not write its {' and '.join(foreign)}",
             allowed="a new folder, or that of a result",

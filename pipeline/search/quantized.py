@@ -21,7 +21,7 @@ from pipeline.core.display import Bar
 from pipeline.core.records import Array, Embeddings, Float32, Float64, Int64, Ranking
 from pipeline.search import exact, scoring
 from pipeline.search.candidates import empty_ranking, set_rows
-from pipeline.storage import vector_forms, vector_shards
+from pipeline.storage import vector_shards
 
 if TYPE_CHECKING:
     from pipeline.search.faiss_library import faiss
@@ -44,8 +44,8 @@ class QuantizedVectors:
         """float64 [n, dimension]: what the numbers of some rows, int64 [n] ascending, stand for."""
         stored = vector_shards.gather_rows(Embeddings(self.shards), rows)
         if self.ranges is None:
-            return vector_forms.unpack_binary(stored.astype(np.int8), self.dimension).astype(np.float64)
-        return vector_forms.dequantize_int8(stored, self.ranges)
+            return vector_shards.unpack_binary(stored.astype(np.int8), self.dimension).astype(np.float64)
+        return vector_shards.dequantize_int8(stored, self.ranges)
 
 
 class QuantizedSearcher:
@@ -61,10 +61,10 @@ class QuantizedSearcher:
         first, memory_mb = k * (self.config.rescore or 1), self.config.memory_mb
         shards, ranges = self.vectors.shards, self.vectors.ranges
         if ranges is None:
-            bits = vector_forms.quantize_binary(queries)
+            bits = vector_shards.quantize_binary(queries)
             ranking = binary_search(shards, bits, first, ids, bar, memory_mb)
         else:
-            whole = vector_forms.quantize_int8(queries, ranges).astype(np.float32)
+            whole = vector_shards.quantize_int8(queries, ranges).astype(np.float32)
             # at most 2^14 in each dimension: float64 holds all sums exactly, so scores are the integers
             ranking = exact.exact_search(
                 Embeddings(shards), whole, first, ids, "inner_product", bar, memory_mb=memory_mb

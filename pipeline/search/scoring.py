@@ -20,7 +20,7 @@ from pipeline.core import machine
 from pipeline.core.order import sort_hits
 from pipeline.core.records import Embeddings, Float32, Float64, Int64, Ranking
 from pipeline.storage import vector_shards
-from pipeline.storage.vector_forms import unit_vectors
+from pipeline.storage.vector_shards import unit_vectors
 
 Metric = Literal["inner_product", "cosine", "l2"]
 

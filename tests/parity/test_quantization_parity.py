@@ -8,8 +8,7 @@ from workplaces import config
 
 from pipeline.run.benchmark import Benchmark
 from pipeline.storage.store import Store
-from pipeline.storage.vector_forms import quantize_int8
-from pipeline.storage.vector_shards import read_rows
+from pipeline.storage.vector_shards import quantize_int8, read_rows
 
 
 @pytest.mark.parametrize("precision", ["int8", "binary"])

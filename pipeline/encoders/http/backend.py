@@ -34,7 +34,7 @@ from pipeline.encoders.http.client import key_of
 from pipeline.encoders.http.requests import Input, ModelClient, scores_of, vectors_of
 from pipeline.storage.artifacts import Draft, Recipe
 from pipeline.storage.store import Store
-from pipeline.storage.vector_forms import cosines
+from pipeline.storage.vector_shards import cosines
 
 log = logging.getLogger(__name__)
 
