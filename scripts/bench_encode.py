@@ -106,7 +106,8 @@ def main() -> None:
 def passages(store: Store, count: int) -> tuple[list[str], CalibrationCorpus]:
     """The first passages of the MS MARCO slice, or of the sample where that is absent, repeated; and all."""
     config = SOURCES.make(source="beir", path=str(SLICE)) if SLICE.is_dir() else SOURCES.make(source="sample")
-    artifact = store.make(Recipe("data", {}), lambda draft: data.load(config, draft))
+    source = data.identify(config).source
+    artifact = store.make(Recipe("data", {}), lambda draft: data.load(source, config, draft))
     texts: list[str] = data.open_collection(artifact).passages.texts.slice(0, count).to_pylist()
     repeated = [texts[row % len(texts)] for row in range(count)]
     return repeated, CalibrationCorpus({}, artifact.folder / CORPUS)

@@ -20,7 +20,7 @@ import hashlib
 import sys
 from collections.abc import Callable, Container, Generator, Iterator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import repeat
 from typing import TYPE_CHECKING
 
@@ -29,7 +29,7 @@ import numpy as np
 from pipeline.config import DataSettings, keyed_settings
 from pipeline.core.display import Bar, Progress, counted, silent
 from pipeline.core.errors import InputError
-from pipeline.core.records import BoolArray, Int64, JsonObject, Qrels, from_numpy
+from pipeline.core.records import BoolArray, Int64, JsonObject, from_numpy
 from pipeline.data.collection_files import CORPUS, QUERIES, open_texts, write_judgments, write_texts
 from pipeline.data.sources import Source, add_excluded, open_source
 from pipeline.formats.judgments import Judgments
@@ -56,6 +56,7 @@ class Identity:
     passages: JsonObject
     queries: JsonObject
     qrels: JsonObject
+    source: Source = field(compare=False, repr=False)  # what reads the content; on the hub, of one commit
 
     @property
     def on_hub(self) -> bool:
@@ -64,9 +65,9 @@ class Identity:
         return isinstance(corpus, dict) and "dataset" in corpus
 
 
-def identify(config: DataSettings) -> Identity:
-    """The identity of a collection, from its files' bytes or its commit on the hub."""
-    source = open_source(config)
+def identify(config: DataSettings, source: Source | None = None) -> Identity:
+    """The identity of a collection, from its files' bytes or its commit on the hub, open already or not."""
+    source = source or open_source(config)
     parts = source.identity()
     judged: JsonObject = {
         "schema": [SCHEMA, JUDGED_SCHEMA],
@@ -83,22 +84,20 @@ def identify(config: DataSettings) -> Identity:
         passages=corpus | of_slice | {"settings": keyed_settings(config, "passages")},
         queries=asked,
         qrels=corpus | judged | {"settings": keyed_settings(config, "data")},
+        source=source,
     )
 
 
-def load(config: DataSettings, draft: Draft, progress: Progress = silent) -> JsonObject:
+def load(source: Source, config: DataSettings, draft: Draft, progress: Progress = silent) -> JsonObject:
     """Make a collection's files from its source; returns facts, as JSON.
 
     `titles` counts the passages with one; `content` has hashes that are the same for the same texts in any
     order, from any source. In `missing`, `relevant` counts judgments of grade 1 or higher, and `queries` the
-    judged queries without a text.
+    judged queries without a text. `note` is what to know of the collection, if anything.
     """
-    source = open_source(config)
     judgments = add_excluded(source, source.judgments(), config)
     queries = _select_queries(source, judgments, config)
     of_kept_query = queries.rows[judgments.queries] >= 0
-    if len(queries.seen) and not queries.seen.any():
-        raise _nothing_left(judgments, "query", judgments.query_ids, next(source.queries()).ids)
     corpus = WrittenCorpus(np.full(len(judgments.passage_ids), -1, np.int64))
     with draft.file(CORPUS) as path:
         with closing(_read_corpus(source, judgments, of_kept_query, config, corpus, progress)) as texts:
@@ -113,12 +112,19 @@ def load(config: DataSettings, draft: Draft, progress: Progress = silent) -> Jso
     with draft.file(QUERIES) as path:
         asked = write_texts(path, (batch.columns for batch in queries.table.to_batches()))
     qrels = write_judgments(draft, judgments, kept, queries.rows, corpus.rows, corpus.kept)
+    notes = list(filter(None, [getattr(source, "note", "")]))
+    if corpus.kept < corpus.read:
+        size = f"{corpus.kept:,} of {corpus.read:,} passages"
+        notes.append(f"slice: {size}, judged or drawn at random: scores are too high")
+    if faint := int(((qrels.grades > 0) & (qrels.grades < 1)).sum()):
+        have = counted(faint, "judgment has", "judgments have")
+        notes.append(f"{have} a grade between 0 and 1: not relevant but for measures with a lower rel=N")
     return {
         "passages": corpus.kept,
         "queries": len(queries.table),
         "judgments": len(qrels.grades),
         "titles": corpus.titles,
-        **({"note": note} if (note := _note(source, corpus, qrels)) else {}),
+        **({"note": "; ".join(notes)} if notes else {}),
         **counts,
         "content": {"passages": content, "queries": asked},
         "missing": {
@@ -142,18 +148,6 @@ def load(config: DataSettings, draft: Draft, progress: Progress = silent) -> Jso
             "passages": corpus.read - corpus.kept,
         },
     }
-
-
-def _note(source: Source, corpus: WrittenCorpus, qrels: Qrels) -> str:
-    """What to know of a collection, as a sentence without its full stop; "" of most."""
-    notes = [getattr(source, "note", "")]
-    if corpus.kept < corpus.read:
-        size = f"{corpus.kept:,} of {corpus.read:,} passages"
-        notes.append(f"slice: {size}, judged or drawn at random: scores are too high")
-    if faint := int(((qrels.grades > 0) & (qrels.grades < 1)).sum()):
-        judgments = counted(faint, "judgment has", "judgments have")
-        notes.append(f"{judgments} a grade between 0 and 1: not relevant but for measures with a lower rel=N")
-    return "; ".join(filter(None, notes))
 
 
 @dataclass(frozen=True)
@@ -188,6 +182,8 @@ def _select_queries(source: Source, judgments: Judgments, config: DataSettings) 
         texts = batch.texts.take(chosen)
         texts = pc.utf8_lower(texts) if config.lowercase_queries else texts
         tables.append(pa.table({"id": batch.ids.take(chosen), "text": texts}))
+    if len(seen) and not seen.any():
+        raise _nothing_left(judgments, "query", judgments.query_ids, next(source.queries()).ids)
     return SelectedQueries(pa.concat_tables(tables), rows, seen, dropped)
 
 
@@ -211,8 +207,7 @@ def _read_corpus(
 ) -> Generator[tuple[pa.Array, pa.Array]]:
     """The ids and texts of the passages of a slice, with their titles; `corpus` is told of them.
 
-    `of_kept_query`, bool [j], says whether a judgment's query is kept; the passages of such judgments are
-    in every slice.
+    Every slice has the passages of the judgments that `of_kept_query`, bool [j], marks.
     """
     judged = np.unique(judgments.passages[of_kept_query])
     wanted = dict(zip(judgments.passage_ids.take(judged).to_pylist(), judged.tolist(), strict=True))
@@ -264,8 +259,7 @@ def _checked(read: Callable[[], Iterator[Batch]], what: str) -> Iterator[Batch]:
     Raises:
         InputError: An id is unfit (`refuse_unfit_ids`) or a duplicate, or there is no record at all.
     """
-    hashes = []
-    origin = ""
+    hashes, origin = [], ""
     for batch in read():
         refuse_unfit_ids(batch.ids, what, batch.place)
         ids = batch.ids.to_pylist()
@@ -275,9 +269,14 @@ def _checked(read: Callable[[], Iterator[Batch]], what: str) -> Iterator[Batch]:
     if not any(map(len, hashes)):
         raise InputError(f"{origin or 'the source'}: has no {what}", fix="check data.path and data.split")
     ordered = np.sort(np.concatenate(hashes))
-    suspects = set(ordered[1:][ordered[1:] == ordered[:-1]].tolist())
+    if (again := ordered[1:][ordered[1:] == ordered[:-1]]).size:
+        _refuse_duplicates(read(), set(again.tolist()), what)
+
+
+def _refuse_duplicates(batches: Iterator[Batch], suspects: set[int], what: str) -> None:
+    """Refuse an id that occurs again, which has one of some hashes; different ids may have an equal one."""
     first: dict[str, str] = {}
-    for batch in read() if suspects else ():  # equal hashes may belong to different ids
+    for batch in batches:
         for row, name in enumerate(batch.ids.to_pylist()):
             if name in first:
                 raise InputError(
@@ -294,11 +293,8 @@ def _count_texts(
 ) -> dict[str, int]:
     """Count texts that are empty, and those that stand elsewhere, letter by letter.
 
-    Args:
-        texts: Arrow strings [passages].
-        queries: Arrow strings [queries].
-        relevant: int64, rows of passages that are relevant for any query; some are -1.
-        judged: int64, rows of passages that are judged for any query; some are -1.
+    `texts` and `queries` are Arrow strings; `relevant` and `judged` int64, the rows of passages that are so
+    for any query, of which some are -1.
 
     Returns:
         `empty_texts` and `empty_queries`, see `BLANK`; `unjudged_copies`, passages that nobody judged, with

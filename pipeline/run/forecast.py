@@ -13,7 +13,6 @@ from pipeline.config import Config
 from pipeline.core import hub
 from pipeline.core.errors import InputError
 from pipeline.core.records import Facts
-from pipeline.data.sources import open_source
 from pipeline.encoders.opener import TextOpener
 from pipeline.retrievers.retriever import COLLECTION
 from pipeline.run import estimate
@@ -146,7 +145,7 @@ def _lacking(benchmark: Benchmark, reads_hub: bool) -> tuple[dict[tuple[str, str
         if isinstance(source, TextOpener) and source.model.files.repo
     ]
     if reads_hub:
-        source = open_source(benchmark.config.data)
+        source = benchmark.retriever.identity.source
         probes += [source.size, lambda: next(iter(source.queries()), None), source.judgments]
     files: dict[tuple[str, str], int] = {}
     with hub.no_downloads():

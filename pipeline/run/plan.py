@@ -37,8 +37,8 @@ def collection_stage(config: Config, identity: Identity) -> Stage:
     """Reads, checks and slices the collection."""
 
     def make(inputs: Inputs, draft: Draft, context: Context) -> Facts:
-        facts: Facts = loading.load(config.data, draft, context.progress)
-        if loading.identify(config.data) != identity:  # or its branch on the hub has moved
+        facts: Facts = loading.load(identity.source, config.data, draft, context.progress)
+        if loading.identify(config.data, identity.source) != identity:
             raise file_changed(f"the collection of {getattr(config.data, 'path', config.data.source)}")
         context.meter.items = facts["passages"]
         return facts
@@ -106,7 +106,8 @@ def evaluate_stage(config: Config, retriever: Retriever) -> Stage:
         **keyed_settings(config.evaluate, SCORES),
         **keyed_settings(config.data, SCORES),
     }
-    clusters = read_clusters(config.data, config.evaluate.cluster) if config.evaluate.cluster else {}
+    field, source = config.evaluate.cluster, retriever.identity.source
+    clusters = read_clusters(source, config.data, field) if field else {}
     if clusters:
         settings["clusters"] = hash_json(clusters)
     if added := {each.name: each.definition.added for each in measures if each.definition.added}:

@@ -1,6 +1,5 @@
 """Fixtures of the data tests: a small collection, and `load` through a real store, here or from a hub."""
 
-import dataclasses
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -60,8 +59,12 @@ class Loaded:
 
 def load_into(store: Store, config: DataSettings) -> Loaded:
     identity = identify(config)
-    recipe = Recipe("data", dataclasses.asdict(identity))
-    return Loaded(identity, store.make(recipe, lambda draft: load(config, draft), fresh=True))
+    recipe = Recipe(
+        "data", {"passages": identity.passages, "queries": identity.queries, "qrels": identity.qrels}
+    )
+    return Loaded(
+        identity, store.make(recipe, lambda draft: load(identity.source, config, draft), fresh=True)
+    )
 
 
 @pytest.fixture

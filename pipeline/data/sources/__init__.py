@@ -98,13 +98,12 @@ def _read(path: Path, id_field: str, field: str) -> Iterator[tuple[pa.Array, Tab
             yield rows.strings(id_field, integers=True), rows, rows.columns[field]
 
 
-def read_clusters(settings: DataSettings, field: str) -> dict[str, str]:
+def read_clusters(source: Source, settings: DataSettings, field: str) -> dict[str, str]:
     """The cluster of each query that has one, by the query's id, from a field of the file of queries.
 
     Raises:
         InputError: The queries are not in such a file, none has the field, or it holds lists or objects.
     """
-    source = open_source(settings)
     if not isinstance(source, FolderSource | TableSource) or source.id_field is None:
         raise InputError(
             f"evaluate.cluster: {field} with data.source: {settings.source}",
@@ -134,7 +133,6 @@ def add_excluded(source: Source, judgments: Judgments, settings: DataSettings) -
             a passage that is judged otherwise.
     """
     import pyarrow as pa
-    import pyarrow.compute as pc
 
     if not isinstance(source, FolderSource | TableSource) or source.id_field is None:
         return judgments
@@ -151,15 +149,21 @@ def add_excluded(source: Source, judgments: Judgments, settings: DataSettings) -
             allowed="data.ignored: negative_grades, which leaves these passages out of the query's ranking",
             fix="set it, or rename the field",
         )
-    queries, passages = (pa.concat_arrays(column) for column in zip(*pairs, strict=True))
+    return _judge_excluded(judgments, *map(pa.concat_arrays, zip(*pairs, strict=True)))
+
+
+def _judge_excluded(judgments: Judgments, queries: pa.Array, passages: pa.Array) -> Judgments:
+    """The judgments, and the grade -1 for each pair whose query is judged."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
     judged = pc.is_in(queries, value_set=judgments.query_ids.cast(pa.string()))
-    ids = [
-        pa.concat_arrays([known.take(from_numpy(rows)).cast(pa.string()), more.filter(judged)])
-        for known, rows, more in (
-            (judgments.query_ids, judgments.queries, queries),
-            (judgments.passage_ids, judgments.passages, passages),
-        )
-    ]
+    known = (
+        judgments.query_ids.take(from_numpy(judgments.queries)),
+        judgments.passage_ids.take(from_numpy(judgments.passages)),
+    )
+    pairs = zip(known, (queries, passages), strict=True)
+    ids = [pa.concat_arrays([before.cast(pa.string()), more.filter(judged)]) for before, more in pairs]
     count = len(ids[0]) - len(judgments.grades)
     grades = np.concatenate([judgments.grades, np.full(count, EXCLUDED_GRADE)])
     numbers = np.concatenate([judgments.numbers, np.zeros(count, np.int64)])
