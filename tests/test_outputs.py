@@ -21,7 +21,6 @@ ELSEWHERE = {
     "storage/whole_files.py": 1,  # finds out whether the disk is full
     "storage/artifacts.py": 1,  # the list of a draft's finished files
     "search/bm25_index.py": 1,  # into a draft
-    "run/plan.py": 1,  # into a draft
     "encoders/pairs/converted.py": 1,  # into a draft
     "studies/latency/process.py": 1,  # into a temporary folder
     "core/machine.py": 1,  # of the system, /proc/self/clear_refs
@@ -51,12 +50,12 @@ def test_all_files_are_written_by_one_function(root: Path) -> None:
 FULL = """
 import errno, io, os, sys
 from pipeline import cli
-from pipeline.metrics import evaluation
+from pipeline.metrics import presentation
 def full(file, *rest):
     file.write("query_id,half")
     file.flush()
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-evaluation.write_per_query = full
+presentation.write_per_query = full
 cli.main()
 """
 

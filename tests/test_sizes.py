@@ -38,8 +38,8 @@ LINES: dict[str, int] = {
     "search": 2600,
     "storage": 1380,
     "studies": 10830,
-    "spine": 32400,
-    "whole": 46940,
+    "spine": 32390,
+    "whole": 46920,
 }
 """The most lines of each package, of the modules at the top, of the spine and of the whole."""
 SETTINGS: dict[str, int] = {

@@ -54,7 +54,7 @@ def evaluate(
     """Score TREC runs with TREC or BEIR qrels, like trec_eval."""
     from pipeline.config import MEASURES
     from pipeline.formats.columns import file_kind
-    from pipeline.metrics import evaluation
+    from pipeline.metrics import evaluation, presentation
     from pipeline.metrics.definitions import split_names
 
     runs, files = [*(runs or [])], [*(files or [])]
@@ -95,7 +95,7 @@ def evaluate(
     if per_query:
         (scored,) = all_scored
         with replacing(per_query) as path, open(path, "w", encoding="utf-8", newline="") as file:
-            evaluation.write_per_query(file, scored.query_ids, scored.measures, scored.values)
+            presentation.write_per_query(file, scored.query_ids, scored.measures, scored.values)
 
 
 def compare(

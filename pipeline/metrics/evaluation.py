@@ -9,12 +9,11 @@ get one of their own; all others share one, as no measure needs to know which of
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -24,7 +23,7 @@ from pipeline.config.stages import MEASURES
 from pipeline.core.display import counted
 from pipeline.core.errors import InputError
 from pipeline.core.order import sort_hits
-from pipeline.core.records import BoolArray, Collection, Float64, Int64, JsonObject, Qrels, Ranking
+from pipeline.core.records import BoolArray, Float64, Int64, JsonObject, Qrels, Ranking
 from pipeline.core.table import Column, Table, Tabular, table_of
 from pipeline.formats.given import QrelsLike, judgments_of, named_columns, run_of
 from pipeline.formats.judgments import Judgments
@@ -33,11 +32,11 @@ from pipeline.formats.texts import ids_apart
 from pipeline.metrics.definitions import Measure, parse_measures
 from pipeline.metrics.presentation import ShortRankings, Ties, measure_table, scoring_notes
 from pipeline.metrics.scoring import (
-    compute_measures,
+    compute_with_shares,
     count_relevant,
     drop_hits,
-    judged_shares,
     own_passages,
+    row_numbers,
     short_rankings,
     tied_at_cutoffs,
 )
@@ -217,10 +216,9 @@ def evaluate(
         is_in = np.isin(joined.qrels.queries, rows)
         numbers = np.searchsorted(rows, joined.qrels.queries[is_in])
         qrels_of_rows = Qrels(numbers, joined.qrels.passages[is_in], joined.qrels.grades[is_in])
-        scored = ranking, qrels_of_rows, len(rows), named
-        values[rows] = compute_measures(*scored)
+        values[rows], shares_of_rows = compute_with_shares(ranking, qrels_of_rows, len(rows), named)
         n_hits[rows] = ranking.lengths()
-        for name, share in judged_shares(*scored).items():
+        for name, share in shares_of_rows.items():
             shares.setdefault(name, np.empty(n_queries))[rows] = share
         tied[rows] = tied_at_cutoffs(ranking, named)
     lacking = pc.invert(pc.is_in(joined.query_ids, value_set=ranked.query_ids))
@@ -239,7 +237,7 @@ def evaluate(
         run=Path(_name(run, "")).name,
         short_rankings=short_rankings(n_hits, named),
         judged={name: float(share.mean()) for name, share in shares.items()},
-        ties=Ties.of(tied),
+        ties=Ties(queries=int(tied.sum()), share=float(tied.mean())) if tied.any() else None,
         ignored_relevant=count_relevant(own_passages(own), joined.qrels) if ignore_identical_ids else 0,
     )
 
@@ -293,31 +291,3 @@ def join_run_and_qrels(run: Run, qrels: Judgments, single_precision: bool = Fals
     in_both = int((row < n_queries).sum())
     missing, unjudged = n_queries - in_both, len(row) - in_both
     return JoinedRun(parts, judged, qrels.query_ids, document_ids, missing, unjudged)
-
-
-def ignored_hits(collection: Collection, ignored: str) -> Qrels:
-    """The passages that no ranking of a collection has for a query, ordered; `ignored` is `data.ignored`."""
-    if ignored == "identical_ids":
-        return own_passages(row_numbers(collection.queries.ids, collection.passages.ids))
-    qrels = collection.qrels
-    chosen = (qrels.grades < 0) & (qrels.passages < len(collection.passages)) & (ignored == "negative_grades")
-    return Qrels(qrels.queries[chosen], qrels.passages[chosen], qrels.grades[chosen])
-
-
-def row_numbers(
-    ids: pa.Array | pa.ChunkedArray, among: pa.Array | pa.ChunkedArray, absent: int = -1
-) -> Int64:
-    """int64 [ids]: the position of each id in `among`, both Arrow strings; `absent` if it is not in there."""
-    ids = ids if ids.type == among.type else ids.cast(among.type)  # large strings hold more than 2 GiB
-    positions = pc.fill_null(pc.index_in(ids, value_set=among), absent)
-    rows: Int64 = positions.to_numpy().astype(np.int64)
-    return rows
-
-
-def write_per_query(
-    file: TextIO, query_ids: Sequence[str], measures: Sequence[Measure], values: Float64
-) -> None:
-    """Write `values`, float64 [queries, measures], in full precision as CSV, to a file with newline=""."""
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(["query_id", *map(str, measures)])
-    writer.writerows([query, *row] for query, row in zip(query_ids, values.tolist(), strict=True))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Literal, TextIO
 
 from pipeline.core.display import FRAGILE, counted, interval
-from pipeline.core.records import BoolArray
+from pipeline.core.records import Float64
 from pipeline.core.result_records import Record
 from pipeline.core.table import Cell, Column, FilledColumn, Table, right, table_of
+from pipeline.metrics.definitions import Measure
 from pipeline.metrics.statistics import SHOWN_FROM
 
 NO_INTERVAL = f"No interval: fewer than {SHOWN_FROM} queries."
@@ -27,12 +29,6 @@ class Ties(Record):
 
     queries: int
     share: float
-
-    @classmethod
-    def of(cls, tied: BoolArray) -> Ties | None:
-        """The count of `tied`, bool [queries]; None if no query is."""
-        queries = int(tied.sum())
-        return cls(queries=queries, share=queries / len(tied)) if queries else None
 
 
 class MissingTexts(Record):
@@ -125,3 +121,12 @@ def measure_table(
         columns.append((right("published"), [published.get(n, (None,))[0] for n in means]))
         columns.append((Column("verdict", wrap="words"), [published.get(n, (0, ""))[1] for n in means]))
     return table_of(title, columns, notes, keep_empty=True)
+
+
+def write_per_query(
+    file: TextIO, query_ids: Sequence[str], measures: Sequence[Measure], values: Float64
+) -> None:
+    """Write `values`, float64 [queries, measures], in full precision as CSV, to a file with newline=""."""
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(["query_id", *map(str, measures)])
+    writer.writerows([query, *row] for query, row in zip(query_ids, values.tolist(), strict=True))

@@ -13,8 +13,10 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
-from pipeline.core.records import Array, BoolArray, Float64, Int64, Qrels, Ranking
+from pipeline.core.records import Array, BoolArray, Collection, Float64, Int64, Qrels, Ranking
 from pipeline.metrics.definitions import Measure
 from pipeline.metrics.measures import GradedCells, JudgedRanking, ideal_order
 from pipeline.metrics.presentation import ShortRankings
@@ -63,10 +65,44 @@ def compute_measures(ranking: Ranking, qrels: Qrels, n_queries: int, measures: S
     return values
 
 
+def compute_with_shares(
+    ranking: Ranking, qrels: Qrels, n_queries: int, measures: Sequence[Measure]
+) -> tuple[Float64, dict[str, Float64]]:
+    """The values of `compute_measures`, and of each measure with a cutoff how much of the top k is judged.
+
+    These shares, float64 [queries], are by the measure's name. A condensed list, which holds judged documents
+    only, has none.
+    """
+    cut = [each for each in measures if each.cutoff and not each.condensed]
+    at_cutoffs = [Measure("judged", cutoff=each.cutoff) for each in cut]
+    values = compute_measures(ranking, qrels, n_queries, [*measures, *at_cutoffs])
+    shares = dict(zip(map(str, cut), values.T[len(measures) :], strict=True))
+    return values[:, : len(measures)], shares
+
+
+def row_numbers(
+    ids: pa.Array | pa.ChunkedArray, among: pa.Array | pa.ChunkedArray, absent: int = -1
+) -> Int64:
+    """int64 [ids]: the position of each id in `among`, both Arrow strings; `absent` if it is not in there."""
+    ids = ids if ids.type == among.type else ids.cast(among.type)  # large strings hold more than 2 GiB
+    positions = pc.fill_null(pc.index_in(ids, value_set=among), absent)
+    rows: Int64 = positions.to_numpy().astype(np.int64)
+    return rows
+
+
 def own_passages(rows: Int64) -> Qrels:
     """Of each query the passage with its id; `rows` is int64 [queries], the row of that passage, or -1."""
     queries = np.flatnonzero(rows >= 0)
     return Qrels(queries, rows[queries], np.zeros(len(queries)))
+
+
+def ignored_hits(collection: Collection, ignored: str) -> Qrels:
+    """The passages that no ranking of a collection has for a query, ordered; `ignored` is `data.ignored`."""
+    if ignored == "identical_ids":
+        return own_passages(row_numbers(collection.queries.ids, collection.passages.ids))
+    qrels = collection.qrels
+    chosen = (qrels.grades < 0) & (qrels.passages < len(collection.passages)) & (ignored == "negative_grades")
+    return Qrels(qrels.queries[chosen], qrels.passages[chosen], qrels.grades[chosen])
 
 
 def drop_hits(ranking: Ranking, ignored: Qrels, top_k: int | None = None) -> Ranking:
@@ -155,20 +191,6 @@ def random_hits(ranking: Ranking, qrels: Qrels, passages: int) -> tuple[int, flo
     possible = np.minimum(hits, relevant)
     tells = np.count_nonzero(possible) >= RANDOM_QUERIES and expected < possible.sum() / 2
     return (found, round(expected, 1)) if tells and found <= expected + 2 * variance**0.5 else None
-
-
-def judged_shares(
-    ranking: Ranking, qrels: Qrels, n_queries: int, measures: Sequence[Measure]
-) -> dict[str, Float64]:
-    """For each measure with a cutoff the share of the top k that is judged, float64 [queries], by its name.
-
-    A condensed list, which holds judged documents only, has no such share. Arguments are those of
-    `compute_measures`.
-    """
-    cut = [each for each in measures if each.cutoff and not each.condensed]
-    at_cutoffs = [Measure("judged", cutoff=each.cutoff) for each in cut]
-    shares = compute_measures(ranking, qrels, n_queries, at_cutoffs)
-    return {str(each): shares[:, column] for column, each in enumerate(cut)}
 
 
 def short_rankings(

@@ -116,12 +116,12 @@ def estimate(
     deviations = [
         values.std(axis=0, ddof=1) if len(values) > 1 else np.zeros(len(power)) for values in strata
     ]
-    others = _count_others(strata)
     # the roots of each collection's part of the variance
     roots = np.stack(deviations) / np.sqrt(sizes) * weights[:, None]
     errors, freedom = _pooled(roots, sizes)
     # for intervals, with the spread that ties may hide; p takes `errors`
-    wide_errors, wide_freedom = _pooled(_with_hidden_spread(roots, strata, weights, others, hidden), sizes)
+    wide_roots, others = _with_hidden_spread(roots, strata, weights, hidden)
+    wide_errors, wide_freedom = _pooled(wide_roots, sizes)
     means = weights @ by_collection
     with np.errstate(divide="ignore", invalid="ignore"):
         p = 2 * stdtr(np.maximum(freedom, 1), -np.abs(means) / errors)
@@ -132,7 +132,8 @@ def estimate(
     if len(strata) == 1:
         binary = ((strata[0] == 0) | (strata[0] == highest)).all(axis=0) & (lowest == 0) & (highest > 0)
         binary &= np.isfinite(highest)
-        bounds[:, binary] = _score_intervals(means[binary], highest[binary], len(strata[0]))
+        if binary.any():
+            bounds[:, binary] = _score_intervals(means[binary], highest[binary], len(strata[0]))
     widest = np.max([np.abs(values).max(axis=0) for values in strata], axis=0)
     range_of = np.where(np.isfinite(highest), highest, widest)
     shown = bool(sizes.sum() >= SHOWN_FROM and sizes.min() > 1)
@@ -170,34 +171,29 @@ def _score_intervals(means: Float64, highest: Float64, n_queries: int) -> Float6
     return np.clip([centres - reach, centres + reach], 0, 1) * highest
 
 
-def _count_others(strata: Strata) -> Int64:
-    """int64 [collections, columns]: the values that differ from the most common one, up to `MANY_OTHERS`.
+def _with_hidden_spread(
+    roots: Float64, strata: Strata, weights: Float64, hidden: float
+) -> tuple[Float64, Int64]:
+    """`roots` with the spread that ties may hide; and how many values differ from the most common one.
 
-    All but j of n are equal if, in order, two that are n - 1 - j places apart are.
+    A collection with fewer than `RULE_OF_THREE` values that differ is taken to have `hidden` more, at the
+    distance of the widest range of values in any collection: that adds w_c² · hidden · range² / n_c² to the
+    variance w_c² · s_c² / n_c, whose root is in `roots`.
+
+    Returns:
+        float64 and int64, [collections, columns]; at most `MANY_OTHERS` values are counted.
     """
-    others = np.full((len(strata), strata[0].shape[1]), MANY_OTHERS)
+    others = np.full(roots.shape, MANY_OTHERS)
     for row, values in enumerate(strata):
         n_queries, in_order = len(values), np.sort(values, axis=0)
         for j in reversed(range(min(MANY_OTHERS, n_queries))):
+            # all but j are equal if, in order, two that are n - 1 - j places apart are
             all_but_j_equal = (in_order[: j + 1] == in_order[n_queries - 1 - j :]).any(axis=0)
             others[row, all_but_j_equal] = j
-    return others
-
-
-def _with_hidden_spread(
-    roots: Float64, strata: Strata, weights: Float64, others: Int64, hidden: float
-) -> Float64:
-    """`roots`, float64 [collections, columns], with the spread that ties may hide.
-
-    A collection with fewer than `RULE_OF_THREE` values that differ from the most common one is taken to have
-    `hidden` more, at the distance of the widest range of values in any collection: that adds w_c² · hidden ·
-    range² / n_c² to the variance w_c² · s_c² / n_c, whose root is in `roots`.
-    """
     widest = np.max([np.ptp(values, axis=0) for values in strata], axis=0)
     sizes = np.array([[len(values)] for values in strata])
     few = others < RULE_OF_THREE
-    widened: Float64 = np.hypot(roots, few * widest * np.sqrt(hidden) * weights[:, None] / sizes)
-    return widened
+    return np.hypot(roots, few * widest * np.sqrt(hidden) * weights[:, None] / sizes), others
 
 
 def _pooled(roots: Float64, sizes: Int64) -> tuple[Float64, Float64]:

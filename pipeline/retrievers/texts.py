@@ -147,8 +147,7 @@ def search_here(retriever: Retriever, inputs: Inputs, draft: Draft, context: Con
 
 def save_found(config: Config, inputs: Inputs, draft: Draft, ranking: Ranking) -> Facts:
     """Save the best `top_k` passages that are not ignored, of those that `search_depth` finds."""
-    from pipeline.metrics.evaluation import ignored_hits
-    from pipeline.metrics.scoring import drop_hits
+    from pipeline.metrics.scoring import drop_hits, ignored_hits
 
     collection, top_k = inputs[COLLECTION], config.search.top_k
     ranking = drop_hits(ranking, ignored_hits(collection, config.data.ignored), top_k)
@@ -157,7 +156,7 @@ def save_found(config: Config, inputs: Inputs, draft: Draft, ranking: Ranking) -
 
 def search_depth(config: Config, inputs: Inputs) -> int:
     """How many passages a search has to find so that `top_k` of every query are left in `save_found`."""
-    from pipeline.metrics.evaluation import ignored_hits
+    from pipeline.metrics.scoring import ignored_hits
 
     ignored = ignored_hits(inputs[COLLECTION], config.data.ignored)
     return config.search.top_k + int(np.bincount(ignored.queries).max(initial=0))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -132,28 +131,27 @@ def _evaluate(
     draft: Draft,
     context: Context,
 ) -> Facts:
-    from pipeline.metrics import evaluation, scoring, statistics
-    from pipeline.metrics.presentation import Ties
+    from pipeline.metrics import presentation, scoring, statistics
 
     collection: Collection = inputs[COLLECTION]
     measures = measures if len(collection.qrels.grades) else []  # nothing can be measured
     queries, qrels, scored = collection.queries, collection.qrels, inputs[retriever.ranking]
-    ignored = evaluation.ignored_hits(collection, config.data.ignored)
+    ignored = scoring.ignored_hits(collection, config.data.ignored)
     judged = np.unique(qrels.queries)  # not all, if judgments of missing passages are dropped
     query_ids: list[str] = queries.ids.take(from_numpy(judged)).to_pylist()
-    cluster_of = [clusters.get(query) for query in query_ids]
+    cluster_of = [clusters.get(query) for query in query_ids] if clusters else []
     evaluator = Evaluator(collection, measures, judged, statistics.draws_of(query_ids, cluster_of))
-    values = evaluator.score(scored)
-    shares = scoring.judged_shares(scored, qrels, len(queries), measures)
-    table = io.StringIO(newline="")
-    evaluation.write_per_query(table, query_ids, measures, values)
-    with draft.file(PER_QUERY) as path:
-        path.write_bytes(table.getvalue().encode())
+    values, shares = scoring.compute_with_shares(scored, qrels, len(queries), measures)
+    values = values[judged]
+    with draft.file(PER_QUERY) as path, open(path, "w", encoding="utf-8", newline="") as file:
+        presentation.write_per_query(file, query_ids, measures, values)
     context.meter.items = len(judged)
     names = [str(measure) for measure in measures]
     highest = [measure.definition.highest for measure in measures]
-    draws, _ = statistics.pool_draws([values], statistics.ONE, [evaluator.draws], of_means=True)
-    estimated = statistics.estimate(draws, low=0, high=highest) if measures else None
+    strata: statistics.Strata = [values]
+    if clusters:
+        strata, _ = statistics.pool_draws(strata, statistics.ONE, [evaluator.draws], of_means=True)
+    estimated = statistics.estimate(strata, low=0, high=highest) if measures else None
     facts: Facts = {
         "queries": len(judged),
         "passages": len(collection.passages),
@@ -170,13 +168,14 @@ def _evaluate(
     unscored = len(queries) - len(judged) if config.data.unjudged_queries == "keep" else 0
     if unjudged := dropped["queries_without_judgments"] + unscored:
         facts["unjudged_queries"] = unjudged
-    under_own_ids = _under_own_ids(collection)
     known: Mapping[str, Any] = collection.facts
+    as_passages = known.get("queries_as_passages", 0)
+    under_own_ids = _under_own_ids(collection) if as_passages else 0
     counts = {
         "unjudged_copies": known.get("unjudged_copies", 0),
-        "queries_as_passages": known.get("queries_as_passages", 0) - under_own_ids,
+        "queries_as_passages": as_passages - under_own_ids,
         "queries_under_own_ids": 0 if config.data.ignored == "identical_ids" else under_own_ids,
-        "ignored_relevant": scoring.count_relevant(ignored, qrels),
+        "ignored_relevant": scoring.count_relevant(ignored, qrels) if len(ignored.queries) else 0,
     }
     facts |= {name: count for name, count in counts.items() if count}
     if like_random := scoring.random_hits(scored, qrels, len(collection.passages)):
@@ -191,8 +190,8 @@ def _evaluate(
     short = scoring.short_rankings(scored.lengths(), measures, searchable)
     if short and not by_words:  # which find all passages that share a word, however few these are
         facts["short_rankings"] = short.model_dump()
-    if ties := Ties.of(scoring.tied_at_cutoffs(scored, measures)[judged]):
-        facts["ties"] = ties.model_dump()
+    if (tied := scoring.tied_at_cutoffs(scored, measures)[judged]).any():
+        facts["ties"] = {"queries": int(tied.sum()), "share": float(tied.mean())}
     return facts | retriever.assess(evaluator, inputs)
 
 
@@ -200,7 +199,7 @@ def _under_own_ids(collection: Collection) -> int:
     """How many queries stand in the corpus as the passage with their own id."""
     import pyarrow.compute as pc
 
-    from pipeline.metrics.evaluation import ignored_hits
+    from pipeline.metrics.scoring import ignored_hits
 
     own = ignored_hits(collection, "identical_ids")
     queries, passages = collection.queries.texts, collection.passages.texts

@@ -22,7 +22,7 @@ from pipeline.core.records import Facts, Int64, Qrels, Ranking, from_numpy
 from pipeline.formats.judgments import read_qrels
 from pipeline.formats.runs import Run, RunRows, like_lengths, read_run, write_run
 from pipeline.metrics.definitions import parse_measure
-from pipeline.metrics.evaluation import row_numbers
+from pipeline.metrics.scoring import row_numbers
 from pipeline.search.fusion import Fusion, fuse as fuse_rankings
 from pipeline.storage import whole_files
 from pipeline.studies.fuse.tuning import Tuning, folds_of, tune as tune_weights, tuned_facts

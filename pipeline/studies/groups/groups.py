@@ -25,8 +25,8 @@ from pipeline.core.records import (
 )
 from pipeline.core.table import Column, FilledColumn, Table, table_of, with_interval
 from pipeline.metrics.definitions import parse_measure
-from pipeline.metrics.evaluation import row_numbers
 from pipeline.metrics.paired import LEVEL, paired_differences
+from pipeline.metrics.scoring import row_numbers
 from pipeline.metrics.statistics import Estimate, estimate
 from pipeline.results.folder import CollectionResult
 from pipeline.storage import vector_shards

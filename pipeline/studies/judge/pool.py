@@ -23,7 +23,7 @@ from pipeline.comparison.inputs import CONTENT_OF, ResultLike, read_results
 from pipeline.core.errors import InputError
 from pipeline.core.records import Collection, Int64, Qrels, from_numpy
 from pipeline.formats.judgments import GRADE_RULE, is_grade
-from pipeline.metrics.evaluation import row_numbers
+from pipeline.metrics.scoring import row_numbers
 from pipeline.results.folder import CollectionResult
 from pipeline.storage import whole_files
 from pipeline.studies.shared.cached import first_collection, scored_ranking

@@ -24,8 +24,7 @@ from pipeline.core.records import Collection, Qrels, Ranking, from_numpy
 from pipeline.core.result_records import in_part
 from pipeline.encoders.base import ModelSource
 from pipeline.encoders.batching import Usage
-from pipeline.metrics.evaluation import ignored_hits
-from pipeline.metrics.scoring import drop_hits
+from pipeline.metrics.scoring import drop_hits, ignored_hits
 from pipeline.retrievers.encoding import EncodingRetriever
 from pipeline.retrievers.fused import FUSE, FusionRetriever
 from pipeline.retrievers.reranked import RERANK, RerankingRetriever, rerank

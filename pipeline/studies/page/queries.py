@@ -18,8 +18,7 @@ from pipeline.comparison.side_by_side import Comparison
 from pipeline.core.display import counted, cut
 from pipeline.core.records import Chunks, Collection, Float64, JsonObject, Texts, from_numpy
 from pipeline.metrics.definitions import Measure, parse_measure
-from pipeline.metrics.evaluation import row_numbers
-from pipeline.metrics.scoring import compute_measures
+from pipeline.metrics.scoring import compute_measures, row_numbers
 from pipeline.results.folder import CollectionResult
 from pipeline.studies.shared.cached import find_chunks, find_collection, scored_ranking
 

@@ -15,7 +15,7 @@ from pipeline.core.result_files import PER_QUERY
 from pipeline.core.result_records import without_part
 from pipeline.data.collection_files import open_chunks, open_collection
 from pipeline.formats.runs import RunRows, read_run
-from pipeline.metrics.evaluation import row_numbers
+from pipeline.metrics.scoring import row_numbers
 from pipeline.results.folder import CollectionResult, ranking_file
 from pipeline.results.records import Manifest
 from pipeline.retrievers.retriever import BEST_CHUNKS, open_ranking

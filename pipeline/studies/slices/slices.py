@@ -29,7 +29,7 @@ from pipeline.core.result_files import RANKING
 from pipeline.data.loading import draw
 from pipeline.data.sources import folders
 from pipeline.formats.runs import RunRows, read_run
-from pipeline.metrics.evaluation import row_numbers
+from pipeline.metrics.scoring import row_numbers
 from pipeline.results.folder import ranking_file
 from pipeline.run.benchmark import Session
 from pipeline.storage.whole_files import check_new_folder, write_whole

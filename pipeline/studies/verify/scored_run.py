@@ -19,8 +19,8 @@ from pipeline.core.records import Collection, Facts
 from pipeline.formats.judgments import Judgments
 from pipeline.formats.runs import Run, read_run
 from pipeline.metrics.definitions import parse_measure
-from pipeline.metrics.evaluation import join_run_and_qrels, row_numbers
-from pipeline.metrics.scoring import compute_measures, drop_hits, own_passages
+from pipeline.metrics.evaluation import join_run_and_qrels
+from pipeline.metrics.scoring import compute_measures, drop_hits, own_passages, row_numbers
 from pipeline.results.folder import ranking_file
 
 
