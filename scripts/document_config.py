@@ -17,7 +17,7 @@ from typing import Any, Literal
 from pydantic import BaseModel
 
 from pipeline.config import Config
-from pipeline.config.settings import OUTPUTS, kinds_of, mark_of
+from pipeline.config.settings import OUTPUTS, mark_of, section_of
 from pipeline.config.stages import EncodingServerSettings
 
 TARGET = Path(__file__).resolve().parent.parent / "docs" / "configuration.md"
@@ -91,7 +91,7 @@ def page() -> str:
     parts = ["\n## Top level\n", items({key: row(key, {"": field}) for key, field in top.items()})]
     for name, field in Config.model_fields.items():
         if model := section(field.annotation):
-            kinds = kinds_of(field)
+            kinds = section_of(field)[1]
             classes = kinds.all() if kinds else {"": model}
             about = f"{first_line(model)} See {PAGES[name]}." if name in PAGES else first_line(model)
             parts += [f"\n## `{name}`\n{about}\n", *lists(name, classes, kinds)]

@@ -17,7 +17,7 @@ import yaml
 import pipeline
 from pipeline import load_configs
 from pipeline.cli import app
-from pipeline.config import Config, kinds_of
+from pipeline.config import Config, section_of
 from pipeline.metrics import MEASURES, parse_measure
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -32,7 +32,7 @@ def test_settings_exist() -> None:
     for name, field in Config.model_fields.items():
         section: Any = document_config.section(field.annotation)  # None where the field holds a value
         names += [name] if section else []
-        kinds = kinds_of(field)
+        kinds = section_of(field)[1]
         for each in kinds.all().values() if kinds else [section]:
             known |= {f"{name}.{key}" for key in getattr(each, "model_fields", {})}
     said = re.compile(rf"(?:`|--set [\"']?)((?:{'|'.join(names)})\.[a-z_0-9]+)")

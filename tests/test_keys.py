@@ -28,7 +28,7 @@ from workplaces import read_json
 
 import pipeline
 from pipeline import load_config
-from pipeline.config import STAGES, Config, ManySettings, kinds_of, mark_of
+from pipeline.config import STAGES, Config, ManySettings, mark_of, section_of
 from pipeline.run import Benchmark, Session
 from pipeline.storage import Store
 
@@ -250,7 +250,7 @@ def options_of(annotation: Any) -> Iterator[Any]:
 def walk(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Every field of a model that holds a value, sections opened: all kinds, and those that are an option."""
     for name, field in model.model_fields.items():
-        if kinds := kinds_of(field):
+        if kinds := section_of(field)[1]:
             for settings in kinds.all().values():
                 if issubclass(settings, ManySettings):
                     continue  # each of the collections is a benchmark, whose settings are those below
@@ -308,8 +308,8 @@ def derived() -> Iterator[Change]:
             for key, field in getattr(type(section), "model_fields", {}).items():
                 setting, output = f"{name}.{key}", getattr(section, "output", "")
                 known = (type(section), key, output)
-                other = output and output not in mark_of(field).outputs
-                if known in seen or other or setting in SPECIAL or kinds_of(field) or key in ("chunks", "of"):
+                other = section_of(field)[1] or (output and output not in mark_of(field).outputs)
+                if known in seen or other or setting in SPECIAL or key in ("chunks", "of"):
                     continue
                 if (to := another(field, getattr(section, key))) is not None:
                     seen.add(known)

@@ -22,7 +22,7 @@ LINES: dict[str, int] = {
     "top": 430,
     "cli": 1090,
     "comparison": 1340,
-    "config": 2630,
+    "config": 2620,
     "core": 1890,
     "data": 2040,
     "encoders": 5920,
@@ -38,7 +38,7 @@ LINES: dict[str, int] = {
     "search": 2600,
     "storage": 1380,
     "studies": 10830,
-    "spine": 32390,
+    "spine": 32380,
     "whole": 46920,
 }
 """The most lines of each package, of the modules at the top, of the spine and of the whole."""

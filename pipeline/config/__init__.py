@@ -19,7 +19,7 @@ from pipeline.config.model import (
     StopWords,
 )
 from pipeline.config.rerank import RERANKERS, RerankSettings, ScorerSettings
-from pipeline.config.settings import STAGES, Section, keyed_settings, kinds_of, mark_of, setting
+from pipeline.config.settings import STAGES, Section, keyed_settings, mark_of, section_of, setting
 from pipeline.config.stages import (
     FLAT,
     MEASURES,
@@ -36,8 +36,8 @@ __all__ = [
     "ChunkSettings", "Config", "DataSettings", "EncoderSettings", "EngineConfig",
     "EvaluateConfig", "FuseConfig", "IndexConfig", "ManySettings", "ModelSettings",
     "PartConfig", "RerankSettings", "RowSettings", "ScorerSettings", "SearchConfig", "Section",
-    "SnowballStemmer", "StopWords", "as_config", "file_schema", "keyed_settings", "kinds_of",
-    "mark_of", "of_each_collection", "read_suite", "refuse_unasked", "setting", "suite_names",
+    "SnowballStemmer", "StopWords", "as_config", "file_schema", "keyed_settings", "mark_of",
+    "of_each_collection", "read_suite", "refuse_unasked", "section_of", "setting", "suite_names",
 ]  # fmt: skip
 
 add_sections()  # after all that a section of another package may import from here

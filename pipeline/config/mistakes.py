@@ -7,13 +7,12 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, get_args, get_origin
+from typing import TYPE_CHECKING, Any, NamedTuple, get_origin
 
 import yaml
 from pydantic import BaseModel, ValidationError
-from pydantic.fields import FieldInfo
 
-from pipeline.config.settings import OTHER_OUTPUT, UNKNOWN_KIND, CommandLineText, Kinds, Section
+from pipeline.config.settings import OTHER_OUTPUT, UNKNOWN_KIND, CommandLineText, Kinds, Section, section_of
 from pipeline.core.errors import InputError, did_you_mean, short_repr
 
 if TYPE_CHECKING:
@@ -139,7 +138,7 @@ def _place(location: Sequence[str | int], root: type[BaseModel], raw: Mapping[st
     """The place that one of pydantic's locations names, in which there are names of types too."""
     place = _Place([], root, None)
     value: Any = raw
-    held: _Held = root, None  # what the value is, or what the values of a mapping from names are
+    held: tuple[type[BaseModel] | None, Kinds[Section] | None] = root, None  # of the value, or those in it
     named = False  # whether it is such a mapping
     for part in location:
         section, kinds = held
@@ -153,21 +152,9 @@ def _place(location: Sequence[str | int], root: type[BaseModel], raw: Mapping[st
         if isinstance(part, str):
             place = _Place(place.keys, None, None) if named else _Place(place.keys, section, kinds)
             field = None if named or not section else section.model_fields.get(part)
-            held = held if named else _held(field)
+            held = held if named else section_of(field)
             named = field is not None and get_origin(field.annotation) is dict
     return place
-
-
-_Held = tuple[type[BaseModel] | None, Kinds[Section] | None]
-
-
-def _held(field: FieldInfo | None) -> _Held:
-    """The section that a setting holds, or its list or mapping, and the kinds that the section is one of."""
-    parts: list[Any] = [field.annotation, *field.metadata] if field else []
-    for part in parts:  # which grows
-        parts += get_args(part)
-    sections = (part for part in parts if isinstance(part, type) and issubclass(part, BaseModel))
-    return next(sections, None), next((part for part in parts if isinstance(part, Kinds)), None)
 
 
 _UNFIT = re.compile("[\0\ud800-\udfff]")  # not possible in a path or a UTF-8 file

@@ -352,9 +352,13 @@ class Kinds(Generic[S]):
         return {"anyOf": [union, {"type": "null"}]} if schema["type"] == "nullable" else union
 
 
-def kinds_of(field: FieldInfo) -> Kinds[Section] | None:
-    """The kinds of a config's field, if it has any."""
-    return next((each for each in field.metadata if isinstance(each, Kinds)), None)
+def section_of(field: FieldInfo | None) -> tuple[type[BaseModel] | None, Kinds[Section] | None]:
+    """The section that a setting holds, or its list or mapping, and the kinds that the section is one of."""
+    parts: list[Any] = [field.annotation, *field.metadata] if field else []
+    for part in parts:  # which grows
+        parts += get_args(part)
+    sections = (part for part in parts if isinstance(part, type) and issubclass(part, BaseModel))
+    return next(sections, None), next((part for part in parts if isinstance(part, Kinds)), None)
 
 
 def with_variant(name: str, variant: Sequence[str]) -> str:
