@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -139,8 +139,6 @@ def _evaluate(
     ignored = scoring.ignored_hits(collection, config.data.ignored)
     judged = np.unique(qrels.queries)  # not all, if judgments of missing passages are dropped
     query_ids: list[str] = queries.ids.take(from_numpy(judged)).to_pylist()
-    cluster_of = [clusters.get(query) for query in query_ids] if clusters else []
-    evaluator = Evaluator(collection, measures, judged, statistics.draws_of(query_ids, cluster_of))
     values, shares = scoring.compute_with_shares(scored, qrels, len(queries), measures)
     values = values[judged]
     with draft.file(PER_QUERY) as path, open(path, "w", encoding="utf-8", newline="") as file:
@@ -149,8 +147,12 @@ def _evaluate(
     names = [str(measure) for measure in measures]
     highest = [measure.definition.highest for measure in measures]
     strata: statistics.Strata = [values]
+    draws: Sequence[Hashable] = query_ids
     if clusters:
-        strata, _ = statistics.pool_draws(strata, statistics.ONE, [evaluator.draws], of_means=True)
+        cluster_of = [clusters.get(query) for query in query_ids]
+        draws = statistics.draws_of(query_ids, cluster_of)
+        strata, _ = statistics.pool_draws(strata, statistics.ONE, [draws], of_means=True)
+    evaluator = Evaluator(collection, measures, judged, draws)
     estimated = statistics.estimate(strata, low=0, high=highest) if measures else None
     facts: Facts = {
         "queries": len(judged),
@@ -164,11 +166,10 @@ def _evaluate(
     }
     if clusters:
         facts["clusters"] = cluster_of
-    dropped: Facts = collection.facts["dropped"]  # type: ignore[assignment]
-    unscored = len(queries) - len(judged) if config.data.unjudged_queries == "keep" else 0
-    if unjudged := dropped["queries_without_judgments"] + unscored:
-        facts["unjudged_queries"] = unjudged
     known: Mapping[str, Any] = collection.facts
+    unscored = len(queries) - len(judged) if config.data.unjudged_queries == "keep" else 0
+    if unjudged := known["dropped"]["queries_without_judgments"] + unscored:
+        facts["unjudged_queries"] = unjudged
     as_passages = known.get("queries_as_passages", 0)
     under_own_ids = _under_own_ids(collection) if as_passages else 0
     counts = {
@@ -180,7 +181,7 @@ def _evaluate(
     facts |= {name: count for name, count in counts.items() if count}
     if like_random := scoring.random_hits(scored, qrels, len(collection.passages)):
         facts["like_random"] = like_random
-    if note := collection.facts.get("note"):
+    if note := known.get("note"):
         facts["collection_note"] = note
     searchable = len(collection.passages) - np.bincount(ignored.queries, minlength=len(queries))
     models = [each.model for each in (config.fuse.of if config.fuse else (config,))]
