@@ -121,10 +121,8 @@ def what_happened(error: Exception) -> tuple[str, int]:
     if isinstance(error, InputError):
         return str(error), BAD_INPUT
     if memory_ran_out(error):
-        return (
-            "memory ran out; what was finished is kept. Lower model.batch_size or set search.memory_mb",
-            FAILED,
-        )
+        remedy = "Lower model.batch_size or set search.memory_mb"
+        return f"memory ran out; what was finished is kept. {remedy}", FAILED
     if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""
         noted = "; ".join(getattr(error, "__notes__", ()))

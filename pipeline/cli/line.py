@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,7 +12,6 @@ from pipeline.core.errors import InputError, did_you_mean
 from pipeline.terminal import argument, option
 
 if TYPE_CHECKING:
-    from pipeline.config import Config
     from pipeline.core.records import Facts
 
 log = logging.getLogger(__name__)
@@ -32,41 +30,7 @@ Data = Annotated[
 ]
 
 
-def load_line(
-    configs: list[Path] | None,
-    models: list[str] | None,
-    data: list[str] | None,
-    settings: list[str] | None,
-    look_only: bool = False,
-) -> tuple[list[Config], str]:
-    """The benchmarks of config files; or those that `--model` and `--data` name, and their YAML.
-
-    `look_only` says to download no files of models, whose outputs are found otherwise.
-    """
-    import yaml
-
-    from pipeline.config.files import expand, load_configs, refuse_namesakes, with_overrides
-
-    if configs and not (models or data):
-        return load_configs(configs, settings or ()), ""
-    if configs or not (models and data):
-        named = {"a CONFIG": configs, "--model": models, "--data": data}
-        known = [name for name, value in named.items() if value]
-        found = f"{' and '.join(known)} given" if configs else "nothing to run given"
-        raise InputError(
-            found if configs or not known else f"{'--data' if models else '--model'} is missing",
-            allowed="a CONFIG, or --model NAME --data FOLDER",
-            fix="with a CONFIG, change its model by --set model.name=NAME" if configs
-            else "for example --model all-minilm-l6-v2 --data sample, or benchmarco example > mine.yaml",
-        )  # fmt: skip
-    raw = with_overrides(_config(models, data, settings or (), look_only), settings or ())
-    text = yaml.safe_dump(json.loads(json.dumps(raw, default=str)), sort_keys=False, allow_unicode=True)
-    benchmarks = list(expand(raw, Path("of --model and --data"), settings or ()))
-    refuse_namesakes(("--model", config.name) for config in benchmarks)
-    return benchmarks, text
-
-
-def _config(models: list[str], data: list[str], settings: Sequence[str], look_only: bool) -> Facts:
+def line_config(models: list[str], data: list[str], settings: Sequence[str], look_only: bool) -> Facts:
     """The config of the models on the collections, as in a file; `settings` are applied to it later."""
     sections = {name: f"data.collections.{_label(name)}" if len(data) > 1 else "data" for name in data}
     collections = {_label(name): _data(name, section, settings) for name, section in sections.items()}

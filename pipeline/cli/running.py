@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import shlex
 import shutil
@@ -36,9 +37,44 @@ from pipeline.terminal import (
 )
 
 if TYPE_CHECKING:
+    from pipeline.config import Config
     from pipeline.results.result import Result
 
 log = logging.getLogger(__name__)
+
+
+def load_line(
+    configs: list[Path] | None,
+    models: list[str] | None,
+    data: list[str] | None,
+    settings: list[str] | None,
+    look_only: bool = False,
+) -> tuple[list[Config], str]:
+    """The benchmarks of config files; or those that `--model` and `--data` name, and their YAML.
+
+    `look_only` says to download no files of models, whose outputs are found otherwise.
+    """
+    import yaml
+
+    from pipeline.config.files import expand, load_configs, refuse_namesakes, with_overrides
+
+    if configs and not (models or data):
+        return load_configs(configs, settings or ()), ""
+    if configs or not (models and data):
+        named = {"a CONFIG": configs, "--model": models, "--data": data}
+        known = [name for name, value in named.items() if value]
+        found = f"{' and '.join(known)} given" if configs else "nothing to run given"
+        raise InputError(
+            found if configs or not known else f"{'--data' if models else '--model'} is missing",
+            allowed="a CONFIG, or --model NAME --data FOLDER",
+            fix="with a CONFIG, change its model by --set model.name=NAME" if configs
+            else "for example --model all-minilm-l6-v2 --data sample, or benchmarco example > mine.yaml",
+        )  # fmt: skip
+    raw = with_overrides(line.line_config(models, data, settings or (), look_only), settings or ())
+    text = yaml.safe_dump(json.loads(json.dumps(raw, default=str)), sort_keys=False, allow_unicode=True)
+    benchmarks = list(expand(raw, Path("of --model and --data"), settings or ()))
+    refuse_namesakes(("--model", config.name) for config in benchmarks)
+    return benchmarks, text
 
 
 def run(
@@ -62,7 +98,7 @@ def run(
     """Run benchmarks: load, encode, index, search, evaluate. Cached stages are reused."""
     from pipeline.api import run_benchmarks
 
-    loaded, _ = line.load_line(configs, model, data, settings)
+    loaded, _ = load_line(configs, model, data, settings)
     if quiet:
         logging.getLogger("pipeline").setLevel(logging.WARNING)
     done: list[Result] = []
@@ -165,7 +201,7 @@ def plan(
     """
     from pipeline.api import forecast
 
-    loaded, _ = line.load_line(configs, model, data, settings, look_only=True)
+    loaded, _ = load_line(configs, model, data, settings, look_only=True)
     plans = studies.plans(loaded)
     alone = [name for name, each in plans.items() if each.alone]
     if passages and alone:
