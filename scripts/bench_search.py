@@ -245,7 +245,8 @@ def child(arguments: argparse.Namespace) -> None:
     ids = names(len(embeddings))
     with silent("", None, "") as bar:
         if arguments.child == "streamed":
-            exact.prepare(queries, len(embeddings))
+            if exact.filter_pays(queries, len(embeddings)):
+                exact.compile_filter(queries.shape[1])
             exact.exact_search(embeddings, queries[:32], k, ids, "inner_product", bar)
             meter, started = Meter(), time.perf_counter()
             ranking = exact.exact_search(

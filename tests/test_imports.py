@@ -1,7 +1,7 @@
 """Imports point one way: eleven floors, no module reaches up, and there is no circle of any sort.
 
 Imports for type checkers only count as well: who must know a module to read another one is bound to it. So do
-strings that name a module, such as "pipeline.search.searchers" or "results.folder:read_result".
+strings that name a module, such as "pipeline.search.faiss_index" or "results.folder:read_result".
 """
 
 import ast

@@ -33,13 +33,13 @@ LINES: dict[str, int] = {
     "native": 3710,
     "report": 300,
     "results": 1150,
-    "retrievers": 2650,
+    "retrievers": 2620,
     "run": 1670,
-    "search": 2600,
+    "search": 2590,
     "storage": 1380,
     "studies": 10830,
-    "spine": 32380,
-    "whole": 46920,
+    "spine": 32340,
+    "whole": 46870,
 }
 """The most lines of each package, of the modules at the top, of the spine and of the whole."""
 SETTINGS: dict[str, int] = {

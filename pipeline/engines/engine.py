@@ -130,10 +130,10 @@ def search_part(
     `searched` are stored vectors, or the bytes of the file of an index's shard; and the part's ids, Arrow
     strings. Passages are given by their row in the part.
     """
-    from pipeline.search import searchers
+    from pipeline.search import faiss_index
 
     stored, ids = searched
-    return searchers.open_searcher(index, search, stored).search(queries, search.top_k, ids, bar)
+    return faiss_index.open_searcher(index, search, stored, ids).search(queries, search.top_k, bar)
 
 
 @dataclass(frozen=True, eq=False)

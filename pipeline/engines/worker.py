@@ -149,7 +149,7 @@ class Worker:
             The node's name, the versions of its packages, and whether the model is loaded: False if
             its files have to be sent first, None if there is no model to load.
         """
-        for module in (*machine.LAZY, "pipeline.search.searchers"):
+        for module in (*machine.LAZY, "pipeline.search.faiss_index"):
             importlib.import_module(module)
         if model and self._model is None:
             import ray

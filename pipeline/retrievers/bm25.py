@@ -12,11 +12,12 @@ from typing_extensions import override
 from pipeline.config import keyed_settings
 from pipeline.config.model import Bm25Settings
 from pipeline.core.display import Bar, silent
-from pipeline.core.records import ROLES, Int64, Ranking, Role, Texts
+from pipeline.core.records import ROLES, Ranking, Role, Texts
 from pipeline.encoders.batching import Usage
 from pipeline.retrievers.retriever import QueryEncoder, Retriever, Search
 from pipeline.retrievers.stage import Context, Facts, Inputs, Plan, Stage
 from pipeline.retrievers.texts import (
+    CHUNKS,
     chunking,
     search_by,
     search_here,
@@ -59,7 +60,7 @@ class Bm25(Retriever[Bm25Settings]):
 
     @override
     def report(self, artifacts: Mapping[str, Artifact], scores: Facts, stages: Sequence[Facts]) -> Facts:
-        return chunking(self.config, artifacts)
+        return chunking(self.config, artifacts[CHUNKS]) if CHUNKS in artifacts else {}
 
     def _words(self, role: Role) -> Stage:
         """Cuts the passages or the queries into words."""
@@ -95,10 +96,10 @@ class Bm25(Retriever[Bm25Settings]):
     def open_search(self, inputs: Inputs) -> Search:
         index, order = inputs["index"], tie_order(self.config, inputs)
 
-        def find(queries: TokenizedTexts, chosen: Int64, k: int, bar: Bar) -> Ranking:
-            return bm25_index.search(index, queries.take(chosen), k, order, bar)
+        def find(queries: TokenizedTexts, k: int, bar: Bar) -> Ranking:
+            return bm25_index.search(index, queries, k, order, bar)
 
-        return search_by(self.config, inputs, find)
+        return search_by(self.config, inputs, find, TokenizedTexts.take)
 
     @override
     def encode_query(self, store: Store) -> QueryEncoder:

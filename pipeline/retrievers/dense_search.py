@@ -7,18 +7,19 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pipeline.config import FLAT, Config, IndexConfig, SearchConfig
+from pipeline.config import FLAT, Config, IndexConfig, RowSettings, SearchConfig
 from pipeline.core.display import Bar
 from pipeline.core.records import Embeddings, Float32, Ranking, UInt8
 from pipeline.engines import engine as jobs
 from pipeline.engines.base import Job, Part, PartJob, PartResult
+from pipeline.retrievers.costs import VectorsCost
+from pipeline.retrievers.retriever import Retriever
 from pipeline.retrievers.stage import Context, Facts, Inputs
-from pipeline.retrievers.texts import save_found, search_depth
+from pipeline.retrievers.texts import save_found, search_depth, search_here
 from pipeline.storage import vector_shards
 from pipeline.storage.artifacts import Artifact, Draft
 
@@ -28,20 +29,16 @@ if TYPE_CHECKING:
     from pipeline.search.quantized import QuantizedVectors
 
 
+INDEX = "index.faiss"
+INDEX_SHARD = "index-{}.faiss"
+"""The file of an index, and that of each shard of one that is cut, by its number."""
+
+
 @dataclass(frozen=True)
 class StoredIndex:
     """A finished index; nothing of it is read yet."""
 
     artifact: Artifact
-
-    def file(self, shard: int) -> Path:
-        """The file of one of its shards."""
-        return self.artifact.folder / file_name(shard, len(self.artifact.files))
-
-
-def file_name(shard: int, shards: int) -> str:
-    """The name of a shard's file; an index that is not cut has no number."""
-    return f"index-{shard}.faiss" if shards > 1 else "index.faiss"
 
 
 def build_index(index: IndexConfig, inputs: Inputs, draft: Draft, context: Context) -> Facts:
@@ -50,8 +47,10 @@ def build_index(index: IndexConfig, inputs: Inputs, draft: Draft, context: Conte
     from pipeline.search.faiss_library import faiss
 
     embeddings, meter = inputs["passages"], context.meter
-    spans = vector_shards.split_evenly(len(embeddings), index.shards)
-    names = {start: file_name(number, index.shards) for number, (start, _) in enumerate(spans)}
+    spans, names = [(0, len(embeddings))], {0: INDEX}
+    if index.shards > 1:
+        spans = vector_shards.split_evenly(len(embeddings), index.shards)
+        names = {start: INDEX_SHARD.format(number) for number, (start, _) in enumerate(spans)}
     parts = [
         Part(start, stop, partial(vector_shards.rows_of, embeddings, start, stop))
         for start, stop in spans
@@ -129,11 +128,26 @@ def open_quantized(artifact: Artifact) -> QuantizedVectors:
     return QuantizedVectors(stored.shards, artifact.facts["dimension"], ranges)
 
 
+def search(
+    retriever: Retriever[RowSettings], in_parts: bool, inputs: Inputs, draft: Draft, context: Context
+) -> Facts:
+    """Search the index, or the stored vectors, `in_parts` by an engine or in this process."""
+    from pipeline.search.faiss_index import index_size
+
+    index, precision = retriever.config.index, retriever.settings.vector_precision
+    search_by = partial(_search_parts, retriever.config) if in_parts else partial(search_here, retriever)
+    facts, dimension = search_by(inputs, draft, context), inputs["queries"].shape[1]
+    size = index_size(index.factory, index.metric, dimension, precision)
+    sizes = {"bytes": round(size.passage), "ids": size.ids, "codebooks": size.codebooks * index.shards}
+    form = {"dimension": dimension, "precision": precision, "factory": index.factory}
+    return {**facts, VectorsCost.key: {**form, **sizes}}
+
+
 PARTS = 4  # parts of the vectors for each worker to search: small ones end at about the same time
 PART_BYTES = 256 << 20  # largest size of a part of the vectors that another process searches
 
 
-def search_parts(config: Config, inputs: Inputs, draft: Draft, context: Context) -> Facts:
+def _search_parts(config: Config, inputs: Inputs, draft: Draft, context: Context) -> Facts:
     """Have an engine search the index's shards, or parts of the stored vectors, and merge the hits."""
     from pipeline.search import exact
 
@@ -144,7 +158,7 @@ def search_parts(config: Config, inputs: Inputs, draft: Draft, context: Context)
     job, parts = _parts_to_search(index, search, inputs, engine.workers)
     engine.start(len(parts))
     bar_of = context.progress("search", len(queries) * len(parts), "queries")
-    with bar_of as bar, context.meter.working("pipeline.search.searchers"):
+    with bar_of as bar, context.meter.working("pipeline.search.faiss_index"):
         for result in counted_parts(context, job, parts, bar):
             best = exact.merge(best, result.outputs, result.part.start, depth, collection.passages.ids)
     if best is None:
@@ -174,7 +188,8 @@ def _parts_to_search(
     def read(number: int) -> tuple[UInt8 | Embeddings, pa.ChunkedArray]:
         start, stop = spans[number]
         if "index" in inputs:
-            return np.memmap(stored.file(number), np.uint8, "r"), ids.slice(start, stop - start)
+            shard = stored.artifact.folder / INDEX_SHARD.format(number)
+            return np.memmap(shard, np.uint8, "r"), ids.slice(start, stop - start)
         return vector_shards.rows_of(embeddings, start, stop), ids.slice(start, stop - start)
 
     job = PartJob(partial(jobs.search_part, queries, index, search))

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from typing_extensions import override
 
-from pipeline.config import EngineConfig, RowSettings, keyed_settings
+from pipeline.config import FLAT, EngineConfig, RowSettings, keyed_settings
 from pipeline.core.display import silent
 from pipeline.core.errors import InputError
 from pipeline.core.records import Collection, Role, Texts
@@ -40,9 +40,9 @@ from pipeline.retrievers.rows import (
     table_of,
     token_counts,
 )
-from pipeline.retrievers.sections import Sparsity
+from pipeline.retrievers.sections import ApproximateIndex, Sparsity
 from pipeline.retrievers.stage import Context, Facts, Inputs, Stage
-from pipeline.retrievers.texts import chunking, text_stage, texts_of
+from pipeline.retrievers.texts import CHUNKS, chunking, text_stage, texts_of
 from pipeline.retrievers.truncation import Truncation, truncation_of
 from pipeline.storage import vector_shards
 from pipeline.storage.artifacts import Artifact, Draft
@@ -81,9 +81,14 @@ class EncodingRetriever(Retriever[RowSettings], ABC):
 
     @override
     def report(self, artifacts: Mapping[str, Artifact], scores: Facts, stages: Sequence[Facts]) -> Facts:
-        chunks, found = chunking(self.config, artifacts), artifacts[self.ranking].facts
-        measured = {key: found[key] for key in (VectorsCost.key, Sparsity.key) if key in found}
-        return {**chunks, **Truncation.reported(artifacts, bool(self.config.data.chunks)), **measured}
+        config, found = self.config, artifacts[self.ranking].facts
+        sections = chunking(config, artifacts[CHUNKS]) if CHUNKS in artifacts else {}
+        sections |= Truncation.reported(artifacts, bool(config.data.chunks))
+        sections |= {key: found[key] for key in (VectorsCost.key, Sparsity.key) if key in found}
+        if config.index.factory != FLAT:
+            settings = {**config.index.model_dump(mode="json"), "parameters": config.search.parameters}
+            sections[ApproximateIndex.key] = settings
+        return sections
 
     @override
     def check_collection(self, collection: Collection) -> None:

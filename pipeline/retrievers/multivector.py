@@ -16,7 +16,7 @@ from pipeline.retrievers.encoding import EncodingRetriever
 from pipeline.retrievers.retriever import Search
 from pipeline.retrievers.rows import RaggedFormat
 from pipeline.retrievers.stage import Inputs, Plan
-from pipeline.retrievers.texts import search_by, search_here, search_stage, searched_ids, with_chunks
+from pipeline.retrievers.texts import search_by, search_here, search_stage, texts_of, with_chunks
 from pipeline.storage import ragged_shards, vector_shards
 from pipeline.storage.artifacts import Draft
 
@@ -74,19 +74,18 @@ class MultiVector(EncodingRetriever):
     def open_search(self, inputs: Inputs) -> Search:
         from pipeline.search.maxsim import MaxSimScorer, maxsim_search
 
-        memory_mb, ids = self.config.search.memory_mb, searched_ids(self.config, inputs)
+        memory_mb, ids = self.config.search.memory_mb, texts_of("passages", inputs).ids
         passages, mean = token_embeddings(inputs["passages"]), self._mean
 
-        def find(queries: RaggedRows, chosen: Int64, k: int, bar: Bar) -> Ranking:
-            tokens = token_embeddings([ragged_shards.take_rows(queries, chosen)])
+        def find(queries: RaggedRows, k: int, bar: Bar) -> Ranking:
+            tokens = token_embeddings([queries])
             return maxsim_search(passages, tokens, k, ids, bar, mean=mean, memory_mb=memory_mb)
 
-        def score(queries: RaggedRows, query: int, chunks: Int64) -> Float32:
-            row = ragged_shards.slice_rows(queries, query, query + 1)
-            bounds = np.concatenate([[0], row.ends])
-            return MaxSimScorer(passages, row.columns[0], bounds, mean)(chunks, np.zeros_like(chunks))
+        def score(query: RaggedRows, chunks: Int64) -> Float32:
+            bounds = np.concatenate([[0], query.ends])
+            return MaxSimScorer(passages, query.columns[0], bounds, mean)(chunks, np.zeros_like(chunks))
 
-        return search_by(self.config, inputs, find, score)
+        return search_by(self.config, inputs, find, ragged_shards.take_rows, score)
 
 
 def token_embeddings(shards: Sequence[RaggedRows]) -> TokenEmbeddings:

@@ -10,7 +10,6 @@ searched by bisection, for sorted hashes, so of a large table few pages are read
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -35,6 +34,7 @@ from pipeline.storage.artifacts import Artifact, Draft
 
 LEAST = 512  # texts of the smallest shard: batches of fewer have more padding
 TEXTS = "texts.npy"
+COUNTS = "tokens-{:010d}-{:010d}.npy"
 HASH_BYTES = 16
 _BATCH = 65536  # texts that are Python strings at once
 SHARDS = 32  # of a collection at least: a run that is killed loses a shard
@@ -159,7 +159,7 @@ class ShardWriter:
         order = np.argsort(np.concatenate(positions))
         known_counts = [some for some in all_counts if some is not None]
         if len(known_counts) == len(parts):  # first: a whole shard always has them beside it
-            self.draft.save_array(_counts_name(start, stop), np.concatenate(known_counts)[order])
+            self.draft.save_array(COUNTS.format(start, stop), np.concatenate(known_counts)[order])
         shard: Rows = self.form.join(parts, order) if len(parts) > 1 else parts[0]
         ids: list[str] = self.texts.ids.slice(start, stop - start).to_pylist()
         self.form.save(self.draft, start, shard, ids)
@@ -171,16 +171,9 @@ class ShardWriter:
         return texts
 
 
-_COUNTS = re.compile(r"tokens-(\d{10})-(\d{10})\.npy")
-
-
-def _counts_name(start: int, stop: int) -> str:
-    return f"tokens-{start:010d}-{stop:010d}.npy"
-
-
 def token_counts(files: Iterable[str], rows: int, read: Callable[[str], Array]) -> Int32 | None:
     """int32 [rows]: the tokens of all texts of an artifact or a draft; None if they are not known of all."""
-    names = sorted(name for name in files if _COUNTS.fullmatch(name))
+    names = sorted(name for name in files if name.startswith("tokens-"))
     counts = np.concatenate([np.empty(0, np.int32), *map(read, names)])
     return counts if len(counts) == rows else None
 
@@ -190,7 +183,7 @@ def _in_whole_files(artifact: Artifact, rows: Int64) -> Array:
     whole = np.zeros(len(rows), np.bool_)
     for name, start, stop in vector_shards.shards_of(artifact.files):
         inside = (rows >= start) & (rows < stop)
-        names = [name for name in (name, _counts_name(start, stop)) if name in artifact.files]
+        names = [name for name in (name, COUNTS.format(start, stop)) if name in artifact.files]
         if inside.any() and not artifact.damaged(names):
             whole |= inside
     return whole

@@ -10,7 +10,7 @@ from typing_extensions import override
 from pipeline.config import keyed_settings
 from pipeline.core.display import Bar
 from pipeline.core.errors import InputError
-from pipeline.core.records import Int64, RaggedRows, Ranking
+from pipeline.core.records import RaggedRows, Ranking
 from pipeline.retrievers.encoding import EncodingRetriever
 from pipeline.retrievers.retriever import Search
 from pipeline.retrievers.rows import RaggedFormat
@@ -20,7 +20,7 @@ from pipeline.retrievers.texts import (
     search_by,
     search_here,
     search_stage,
-    searched_ids,
+    texts_of,
     tie_order,
     with_chunks,
 )
@@ -82,16 +82,15 @@ class Sparse(EncodingRetriever):
         memory = inverted_index.QUERY_BYTES if memory_mb is None else memory_mb << 18
         inverted_index.compile_all()
 
-        def find(queries: RaggedRows, chosen: Int64, k: int, bar: Bar) -> Ranking:
-            rows = ragged_shards.take_rows(queries, chosen)
-            return inverted_index.search(segments, rows, k, order, bar, memory)
+        def find(queries: RaggedRows, k: int, bar: Bar) -> Ranking:
+            return inverted_index.search(segments, queries, k, order, bar, memory)
 
-        return search_by(self.config, inputs, find)
+        return search_by(self.config, inputs, find, ragged_shards.take_rows)
 
     def _search(self, inputs: Inputs, draft: Draft, context: Context) -> Facts:
         from pipeline.search import inverted_index
 
-        facts, rows = search_here(self, inputs, draft, context), len(searched_ids(self.config, inputs))
+        facts, rows = search_here(self, inputs, draft, context), len(texts_of("passages", inputs))
         sparsity = inverted_index.sparsity(_segments(inputs), rows, inputs["queries"])
         return {**facts, Sparsity.key: sparsity}
 

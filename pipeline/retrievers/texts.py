@@ -8,7 +8,7 @@ needs no other scores than those of the first chunks, so no others are made.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -30,8 +30,9 @@ if TYPE_CHECKING:
 
     from pipeline.models.model import ResolvedModel
 
-Find = Callable[[Any, Int64, int, Bar], Ranking]
-Score = Callable[[Any, int, Int64], Float32]
+Find = Callable[[Any, int, Bar], Ranking]
+Take = Callable[[Any, Int64], Any]
+Score = Callable[[Any, Int64], Float32]
 """See `search_by`."""
 CHUNKS = "chunks"
 SCHEMAS = {CHUNKS: 2}
@@ -60,7 +61,7 @@ def text_stage(
 
 
 def texts_of(role: Role, inputs: Inputs) -> Texts:
-    """The texts of a role, of the inputs of a `text_stage`."""
+    """The texts of a role, of the inputs of a `text_stage`; or those that a `search_stage` searches."""
     if CHUNKS in inputs:
         chunks: Chunks = inputs[CHUNKS]
         return chunks.texts
@@ -68,15 +69,9 @@ def texts_of(role: Role, inputs: Inputs) -> Texts:
     return texts
 
 
-def searched_ids(config: Config, inputs: Inputs) -> pa.ChunkedArray:
-    """Arrow strings: the ids of the passages, or of the chunks, that are searched."""
-    searched: Texts = inputs[CHUNKS].texts if config.data.chunks else inputs[COLLECTION].passages
-    return searched.ids
-
-
 def tie_order(config: Config, inputs: Inputs) -> Int64:
     """int64 [passages or chunks]: the order of ties, see `pipeline.core.order.descending_id_rank`."""
-    ids = searched_ids(config, inputs)
+    ids = texts_of("passages", inputs).ids
     # equal chunks decide nothing
     return np.arange(len(ids)) if config.data.chunks else descending_id_rank(ids)
 
@@ -110,30 +105,36 @@ def search_stage(
     return Stage("search", schema, needs, made_of, settings, make, open_ranking, grows_with="product")
 
 
-def search_by(config: Config, inputs: Inputs, find: Find, score: Score | None = None) -> Search:
+def search_by(config: Config, inputs: Inputs, find: Find, take: Take, score: Score | None = None) -> Search:
     """What ranks the passages, or the documents whose chunks are searched, by a search of either.
 
     Args:
         config: The settings.
         inputs: Those of a `search_stage`.
-        find: (queries, numbers int64 [n] of some, k, bar) -> the best k passages or chunks of these.
-        score: (queries, the number of one, rows int64 [m] of chunks) -> their scores, float32 [m]. It is for
-            means; see `pipeline.search.documents.rank`.
+        find: (queries, k, bar) -> the best k passages or chunks of each.
+        take: (queries, numbers int64 [n]) -> some of them.
+        score: (one query, rows int64 [m] of chunks) -> their scores, float32 [m]. It is for means; see
+            `pipeline.search.documents.rank`.
     """
+    depth = search_depth(config, inputs)
+    if not config.data.chunks:
+        return lambda queries, bar: find(queries, depth, bar)
     from pipeline.search.documents import Documents, rank
 
-    depth, ids, documents = search_depth(config, inputs), inputs[COLLECTION].passages.ids, None
-    if config.data.chunks:
-        documents = Documents(np.asarray(inputs[CHUNKS].bounds), config.search.aggregate == "mean")
-    return lambda queries, bar: rank(
-        partial(find, queries),
-        len(queries),
-        documents,
-        depth,
-        ids,
-        bar,
-        partial(score, queries) if score else None,
-    )
+    documents = Documents(np.asarray(inputs[CHUNKS].bounds), config.search.aggregate == "mean")
+    ids = inputs[COLLECTION].passages.ids
+
+    def search(queries: Any, bar: Bar) -> Ranking:
+        def find_chunks(chosen: Int64, k: int, bar: Bar) -> Ranking:
+            return find(take(queries, chosen), k, bar)
+
+        def score_chunks(query: int, chunks: Int64) -> Float32:
+            assert score
+            return score(take(queries, np.array([query])), chunks)
+
+        return rank(find_chunks, len(queries), documents, depth, ids, bar, score_chunks if score else None)
+
+    return search
 
 
 def search_here(retriever: Retriever, inputs: Inputs, draft: Draft, context: Context) -> Facts:
@@ -162,11 +163,10 @@ def search_depth(config: Config, inputs: Inputs) -> int:
     return config.search.top_k + int(np.bincount(ignored.queries).max(initial=0))
 
 
-def chunking(config: Config, artifacts: Mapping[str, Artifact]) -> Facts:
-    """The section `Chunking` by its key; empty where passages are whole, or their chunks no longer stored."""
-    if config.data.chunks is None or CHUNKS not in artifacts:
-        return {}
-    counts = {name: artifacts[CHUNKS].facts[name] for name in ("chunks", "cut")}
+def chunking(config: Config, chunks: Artifact) -> Facts:
+    """The section `Chunking` by its key."""
+    assert config.data.chunks is not None
+    counts = {name: chunks.facts[name] for name in ("chunks", "cut")}
     settings = config.data.chunks.model_dump(mode="json")
     return {Chunking.key: {**settings, "aggregate": config.search.aggregate, **counts}}
 

@@ -72,21 +72,21 @@ class Documents:
 def rank(
     search: SearchChunks,
     n_queries: int,
-    documents: Documents | None,
+    documents: Documents,
     top_k: int,
     ids: pa.ChunkedArray,
     bar: Bar,
     score: ScoreChunks | None = None,
 ) -> Ranking:
-    """The best documents of each query; or passages, where these are whole.
+    """The best documents of each query.
 
     A document is ranked if the search gives any of its chunks. One that is not exact gives the documents of
     the chunks that it finds.
 
     Args:
-        search: Searches chunks, or passages.
+        search: Searches chunks.
         n_queries: Number of queries.
-        documents: Those that the chunks are of; None where passages are whole, and one search is enough.
+        documents: Those that the chunks are of.
         top_k: Documents kept for each query.
         ids: Arrow strings, the ids of the documents, by which ties are ordered.
         bar: Counts queries.
@@ -97,8 +97,6 @@ def rank(
         [queries, min(top_k, documents)], ties in the contract's order, with the best chunk of each document,
         the first of equal ones.
     """
-    if documents is None:
-        return search(np.arange(n_queries), top_k, bar)
     k, total = min(top_k, len(documents)), documents.chunks
     ranking, best_chunks = empty_ranking(n_queries, k), np.full((n_queries, k), -1, np.int64)
     depth = min(-(-k * total // len(documents)) + 1, total)

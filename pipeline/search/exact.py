@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from pipeline.config import SearchConfig
 from pipeline.core import machine
 from pipeline.core.display import Bar, silent
-from pipeline.core.records import Embeddings, Float32, Ranking
+from pipeline.core.records import Embeddings, Float32, Int64, Ranking
 from pipeline.search import scoring
 from pipeline.search.candidates import empty_ranking, set_rows
 from pipeline.search.scan import DEVICE_ROWS, DeviceScan, StreamingScan, block_and_group_sizes
@@ -22,6 +23,8 @@ from pipeline.storage import vector_shards
 
 if TYPE_CHECKING:
     import torch
+
+    from pipeline.search.faiss_library import faiss
 
 SMALL = 1 << 24  # multiplications up to which every pair is scored: finding candidates takes as long
 LEAST_DIMENSION = 64  # a pair of shorter vectors takes as long
@@ -72,7 +75,7 @@ def exact_search(
         bar.update(len(queries))
         return scoring.rank_candidates(np.tile(np.arange(len(rows)), (len(queries), 1)), scores, k, ids)
     card = find_device(device, len(embeddings), queries)
-    if card is None and _filter_pays(queries, len(embeddings)):
+    if card is None and filter_pays(queries, len(embeddings)):
         filtered = _filtered_search(embeddings, queries, k, ids, metric, bar, memory_mb)
         if filtered is not None:
             return filtered
@@ -134,17 +137,16 @@ def _filtered_search(
     return ranking
 
 
-def prepare(queries: Float32, n_rows: int) -> None:
-    """Import and compile what a search of `n_rows` rows uses, so that no measured time holds that."""
-    if _filter_pays(queries, n_rows):
-        from pipeline.native.nearest import compiling
+def compile_filter(dimension: int) -> None:
+    """Import and compile what a search that `filter_pays` for uses, so that no measured time holds that."""
+    from pipeline.native.nearest import compiling
 
-        one = np.ones((1, queries.shape[1]), np.float32)
-        with compiling(), silent("", None, "") as unseen:
-            _filtered_search(Embeddings((one,)), one, 1, pa.chunked_array([["a"]]), "l2", unseen, None)
+    one = np.ones((1, dimension), np.float32)
+    with compiling(), silent("", None, "") as unseen:
+        _filtered_search(Embeddings((one,)), one, 1, pa.chunked_array([["a"]]), "l2", unseen, None)
 
 
-def _filter_pays(queries: Float32, n_rows: int) -> bool:
+def filter_pays(queries: Float32, n_rows: int) -> bool:
     """Whether a search of `n_rows` rows is large enough, and the processor able, to filter by int8."""
     is_large = 2.0 * n_rows * queries.size > ENOUGH
     return is_large and queries.shape[1] <= LARGEST and machine.has_vnni()
@@ -162,3 +164,41 @@ def merge(best: Ranking | None, found: Ranking, first_row: int, top_k: int, ids:
     passages = np.concatenate([best.passages, rows], axis=1)
     scores = np.concatenate([best.scores, found.scores], axis=1)
     return scoring.rank_candidates(passages, scores, top_k, ids)
+
+
+class ExactSearcher:
+    """Exact search of stored vectors, within `search.memory_mb`; see `faiss_index.Searcher`.
+
+    Those of a Flat index, which owns their memory, have length 1 for cosine: the queries are scaled once, and
+    the metric is a product.
+    """
+
+    by_products = True
+
+    def __init__(
+        self,
+        search: SearchConfig,
+        metric: Metric,
+        embeddings: Embeddings,
+        ids: pa.ChunkedArray,
+        flat: faiss.Index | None = None,
+    ) -> None:
+        self.flat, self.compared = flat, metric
+        scaled = flat is not None and metric == "cosine"
+        self.metric: Metric = "inner_product" if scaled else metric
+        self.config, self.embeddings, self.ids = search, embeddings, ids
+        self.count = len(embeddings)
+        self.dimension = embeddings.dimension
+
+    def search(self, queries: Float32, k: int, bar: Bar) -> Ranking:
+        """The best passages of each query."""
+        queries = for_metric(queries, self.compared) if self.flat is not None else queries
+        memory_mb, device = self.config.memory_mb, self.config.device
+        return exact_search(
+            self.embeddings, queries, k, self.ids, self.metric, bar, memory_mb=memory_mb, device=device
+        )
+
+    def score(self, query: Float32, rows: Int64) -> Float32:
+        """float32 [n]: the scores of some passages, by their rows, for a query, float32 [1, dimension]."""
+        query = for_metric(query, self.compared)
+        return scoring.score_candidates(self.embeddings, rows, query, np.zeros_like(rows), self.metric)

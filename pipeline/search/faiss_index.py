@@ -1,4 +1,4 @@
-"""Faiss indexes: built from stored vectors, checked before, and searched with ties in the contract's order.
+"""Faiss indexes: checked, built from stored vectors, opened, and searched with ties in the contract's order.
 
 Faiss orders hits by score, and equal scores in its own way. So one hit more than k is fetched. If its score
 equals that of the k-th, more passages may tie with them, and the query is searched again for twice as many
@@ -7,35 +7,33 @@ hits, until a lower score appears or no passage is left. Then all hits are sorte
 
 from __future__ import annotations
 
-import logging
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from pipeline.core.display import Bar
+from pipeline.config import FLAT, IndexConfig, SearchConfig
+from pipeline.core.display import Bar, counted
 from pipeline.core.errors import InputError
 from pipeline.core.order import sort_hits
 from pipeline.core.records import Embeddings, Float32, Int64, Ranking, UInt8
+from pipeline.search import exact
 from pipeline.search.candidates import empty_ranking, set_rows
+from pipeline.search.exact import ExactSearcher
 from pipeline.search.faiss_library import faiss
+from pipeline.search.faiss_parts import WHOLE, IndexSize, least_training_rows, size_of, train
+from pipeline.search.quantized import QuantizedSearcher, QuantizedVectors
 from pipeline.search.scoring import Metric, for_metric
 from pipeline.storage import vector_shards
-
-log = logging.getLogger(__name__)
 
 ADDED_VECTORS = 65536  # vectors read and added at once
 TRAIN_ROWS, ROWS_PER_LIST = 65536, 64  # least size of the training sample, and its size for each list
 MAX_DIMENSION = 65536  # that a factory string is tried with
 _DIVISORS = re.compile(r"(?:Q|\+|IMI|Panorama)(\d+)")  # numbers in a factory that divide the dimension
 _TOO_FEW = re.compile(r"(?:IVF0+|HNSW0*[01]|NSG0*[0-3])(?!\d)")  # lists or links that make Faiss crash
-ADVISED_ROWS = 39  # vectors for each centroid, the default of Faiss's `min_points_per_centroid`
-SLOW_ROWS = 10_000  # from which training may take minutes
-OPQ_CODES = 256  # the codes of the quantizer that Faiss trains a rotation (OPQ) with, whatever follows it
 
 Parameters = Mapping[str, int | float]
 
@@ -65,7 +63,7 @@ def build_index(
         if not index.is_trained:
             wanted = max(TRAIN_ROWS, ROWS_PER_LIST * count_lists(index))
             drawn = np.random.default_rng(seed).choice(n, min(wanted, n), replace=False)
-            _train(index, for_metric(vector_shards.gather_rows(embeddings, np.sort(drawn)), metric), factory)
+            train(index, for_metric(vector_shards.gather_rows(embeddings, np.sort(drawn)), metric), factory)
         for start in range(0, n, chunk):
             stop = min(start + chunk, n)
             rows = for_metric(vector_shards.read_rows(embeddings, start, stop), metric)
@@ -75,43 +73,6 @@ def build_index(
     except RuntimeError as error:
         raise _refusal(f"index.factory: '{factory}' with {n:,} vectors", error) from None
     return index
-
-
-def _train(index: faiss.Index, sample: Float32, factory: str) -> None:
-    """Train an index; where the sample is small, that is said once, and not by Faiss for each quantizer."""
-    advised = ADVISED_ROWS * least_training_rows(index)
-    if len(sample) < advised:
-        log.warning(
-            "index.factory %s: trained on %s vectors; Faiss advises %s, %d for each centroid",
-            *(factory, f"{len(sample):,}", f"{advised:,}", ADVISED_ROWS),
-        )
-    elif len(sample) >= SLOW_ROWS:
-        log.info("training %s on %s vectors; Faiss tells no progress", factory, f"{len(sample):,}")
-    quantizers = []  # Faiss does not own those of rotations
-    for part in _parts_of(index):
-        for name in ("cp", "pq", "refine_pq", "rq"):
-            if (parameters := getattr(part, name, None)) is not None:
-                getattr(parameters, "cp", parameters).min_points_per_centroid = 1
-        if isinstance(part, faiss.OPQMatrix):
-            quantizers.append(faiss.ProductQuantizer(part.d_out, part.M, 8))
-            quantizers[-1].cp.min_points_per_centroid = 1
-            part.pq = quantizers[-1]
-    index.train(sample)
-    for part in _parts_of(index):
-        if isinstance(part, faiss.OPQMatrix):
-            part.pq = None
-
-
-def _parts_of(index: faiss.Index) -> Iterator[Any]:
-    """An index, the indexes that it is made of, and its transformations of vectors."""
-    kind = faiss.downcast_index(index)  # does not own the index, which must stay while it is used
-    actual: Any = kind
-    yield actual
-    if isinstance(kind, faiss.IndexPreTransform):
-        yield from map(faiss.downcast_VectorTransform, map(actual.chain.at, range(actual.chain.size())))
-    for name in ("quantizer", "index", "base_index", "refine_index", "storage"):
-        if (part := getattr(actual, name, None)) is not None:
-            yield from _parts_of(part)
 
 
 def create_index(factory: str, metric: Metric, dimension: int) -> faiss.Index:
@@ -158,11 +119,17 @@ def _dimension_to_try(factory: str, dimension: int | None) -> int:
 
 
 def check_size(factory: str, metric: Metric, dimension: int | None, vectors: int, shards: int) -> None:
-    """Refuse an index that has too few vectors to be trained, before they are encoded.
+    """Refuse an index that has too few vectors to be trained or cut, before they are encoded.
 
     Arguments are as of `check_index` and `build_index`; `vectors` is how many there are, and `shards` how
     many parts they are cut into, each with an index of its own.
     """
+    if shards > vectors:
+        raise InputError(
+            f"index.shards: {shards:,}, and the collection has {counted(vectors, 'passage')}",
+            allowed=f"1 to {vectors:,}",
+            fix="lower it",
+        )
     needed = least_training_rows(create_index(factory, metric, _dimension_to_try(factory, dimension)))
     available = vectors // shards
     if available < needed:
@@ -172,6 +139,21 @@ def check_size(factory: str, metric: Metric, dimension: int | None, vectors: int
             allowed="an index of fewer lists or codes, or one that is not trained, such as HNSW32 or Flat",
             fix="change index.factory" + (" or index.shards" if shards > 1 else ""),
         )
+
+
+BITS = {"fp32": WHOLE, "fp16": 16, "int8": 8, "binary": 1}
+"""Of a component of a vector, by `model.vector_precision`."""
+
+
+def index_size(factory: str, metric: Metric, dimension: int, precision: str = "fp32") -> IndexSize:
+    """The size of an index of vectors of `dimension` components, before it is built.
+
+    In fp32 it is that of the file that Faiss writes. Faiss keeps vectors of another precision in fp32: their
+    size is that of an index which keeps them in theirs.
+    """
+    if factory == FLAT:  # the vectors alone
+        return IndexSize(math.ceil(dimension * BITS[precision] / 8))
+    return size_of(create_index(factory, metric, dimension), BITS[precision])
 
 
 def set_search_parameters(index: faiss.Index, factory: str, parameters: Parameters) -> None:
@@ -235,89 +217,103 @@ def read_index(stored: Path | UInt8, *, mapped: bool = True) -> faiss.Index:
     return faiss.read_index(faiss.PyCallbackIOReader(take))  # type: ignore[attr-defined]
 
 
-def least_training_rows(index: faiss.Index) -> int:
-    """The fewest vectors that Faiss trains an index on: one for each centroid of its largest k-means.
+class ApproximateSearcher:
+    """Search of an index by Faiss; its arguments are as of `open_searcher`."""
 
-    Those are the lists of an inverted file and the codes of quantizers. A PCA takes one for each component.
-    For what is not known here, it is 1, and Faiss itself refuses to train the index.
-    """
-    needed = [1]
-    for part in _parts_of(index):
-        needed += [each.ksub for name in ("pq", "refine_pq") if (each := getattr(part, name, None))]
-        for additive in filter(None, (getattr(part, name, None) for name in ("rq", "prq"))):
-            needed.append(1 << int(faiss.vector_to_array(additive.nbits).max()))
-        if isinstance(part, faiss.IndexIVF):
-            quantizer = faiss.downcast_index(part.quantizer)
-            if not isinstance(quantizer, faiss.MultiIndexQuantizer):  # makes its lists of few centroids
-                needed.append(part.nlist)
-        elif isinstance(part, faiss.OPQMatrix):
-            needed.append(OPQ_CODES)
-        elif isinstance(part, faiss.PCAMatrix):
-            needed.append(part.d_out)
-    return max(needed)
+    by_products = False
+
+    def __init__(self, index: faiss.Index, metric: Metric, ids: pa.ChunkedArray, batch_size: int) -> None:
+        self.index, self.metric, self.ids, self.batch_size = index, metric, ids, batch_size
+        self.count, self.dimension = index.ntotal, index.d
+
+    def search(self, queries: Float32, k: int, bar: Bar) -> Ranking:
+        """The best passages of each query that the index finds, with padding where these are fewer than k."""
+        queries = for_metric(queries, self.metric)
+        k = min(k, self.count)
+        ranking = empty_ranking(len(queries), k)
+        for start in range(0, len(queries), self.batch_size):
+            batch = slice(start, start + self.batch_size)
+            set_rows(ranking, batch, self._search_batch(queries[batch], k))
+            bar.update(len(queries[batch]))
+        return ranking
+
+    def _nearest(self, queries: Float32, k: int) -> tuple[Int64, Float32]:
+        """The hits of Faiss itself: rows int64 [queries, k], -1 for padding, and scores float32, falling."""
+        scores, passages = self.index.search(queries, k)
+        return passages, 0 - scores if self.metric == "l2" else scores
+
+    def _search_batch(self, queries: Float32, k: int) -> Ranking:
+        """The best k of one batch of queries."""
+        passages, scores = self._in_order(*self._nearest(queries, min(k + 1, self.count)))
+        if scores.shape[1] > k:
+            ties_cut = (scores[:, k - 1] == scores[:, k]) & (passages[:, k] >= 0)
+            for row in np.flatnonzero(ties_cut):
+                passages[row, :k], scores[row, :k] = self._with_all_ties(queries[row : row + 1], k)
+        return Ranking(passages[:, :k], scores[:, :k])
+
+    def _with_all_ties(self, query: Float32, k: int) -> tuple[Int64, Float32]:
+        """The best k of one query, if other passages share its k-th score."""
+        fetched = k + 1
+        while True:
+            fetched = min(2 * fetched, self.count)
+            passages, scores = self._nearest(query, fetched)
+            if fetched == self.count or passages[0, -1] < 0 or scores[0, -1] < scores[0, k - 1]:
+                passages, scores = self._in_order(passages, scores)
+                return passages[0, :k], scores[0, :k]
+
+    def _in_order(self, passages: Int64, scores: Float32) -> tuple[Int64, Float32]:
+        """Hits in the contract's order without duplicates: an NSG graph may return a passage twice."""
+        ascending = np.sort(passages, axis=1)
+        duplicate = (ascending[:, 1:] == ascending[:, :-1]) & (ascending[:, 1:] >= 0)
+        for row in np.flatnonzero(duplicate.any(axis=1)):
+            _, first = np.unique(passages[row], return_index=True)
+            passages[row, np.delete(np.arange(passages.shape[1]), first)] = -1
+        return sort_hits(passages, scores, self.ids)
 
 
-def search_index(
-    index: faiss.Index,
-    queries: Float32,
-    top_k: int,
+Searcher = ExactSearcher | ApproximateSearcher | QuantizedSearcher
+"""An index, or the stored vectors themselves, opened to find the best passages of queries.
+
+Each has the `count` and the `dimension` of its vectors, and `search(queries, k, bar)`, which returns the best
+k passages of queries float32 [queries, dimension] in the contract's order. `by_products` tells whether that
+is an `exact_search`.
+"""
+
+
+def open_searcher(
+    index: IndexConfig,
+    search: SearchConfig,
+    stored: Path | UInt8 | Embeddings | QuantizedVectors,
     ids: pa.ChunkedArray,
-    metric: Metric,
-    batch_size: int,
-    bar: Bar,
-) -> Ranking:
-    """The best passages of each query that the index finds.
+    queries: Float32 | None = None,
+) -> Searcher:
+    """The searcher of stored vectors, or of an index, given as its file or the bytes of that.
 
-    Arguments and result are as of `exact.exact_search`, with padding where the index finds fewer than k;
-    `batch_size` queries are given to Faiss at once.
+    Args:
+        index: How the vectors are compared and kept.
+        search: How they are searched.
+        stored: What is searched.
+        ids: Arrow strings, the ids of the passages.
+        queries: float32 [queries, dimension], if all that will be searched are known. They must fit, and what
+            their search uses is compiled here, so that no measured time holds that.
     """
-    queries = for_metric(queries, metric)
-    k = min(top_k, index.ntotal)
-    ranking = empty_ranking(len(queries), k)
-    for start in range(0, len(queries), batch_size):
-        batch = slice(start, start + batch_size)
-        set_rows(ranking, batch, _search_batch(index, queries[batch], k, ids, metric))
-        bar.update(len(queries[batch]))
-    return ranking
-
-
-def nearest(index: faiss.Index, queries: Float32, k: int, metric: Metric) -> tuple[Int64, Float32]:
-    """The hits of Faiss itself: rows int64 [queries, k], -1 for padding, and scores float32, falling."""
-    scores, passages = index.search(queries, k)
-    return passages, 0 - scores if metric == "l2" else scores
-
-
-def _search_batch(
-    index: faiss.Index, queries: Float32, k: int, ids: pa.ChunkedArray, metric: Metric
-) -> Ranking:
-    """The best k of one batch of queries."""
-    passages, scores = _in_order(*nearest(index, queries, min(k + 1, index.ntotal), metric), ids)
-    if scores.shape[1] > k:
-        ties_cut = (scores[:, k - 1] == scores[:, k]) & (passages[:, k] >= 0)
-        for row in np.flatnonzero(ties_cut):
-            query = queries[row : row + 1]
-            passages[row, :k], scores[row, :k] = _with_all_ties(index, query, k, ids, metric)
-    return Ranking(passages[:, :k], scores[:, :k])
-
-
-def _with_all_ties(
-    index: faiss.Index, query: Float32, k: int, ids: pa.ChunkedArray, metric: Metric
-) -> tuple[Int64, Float32]:
-    """The best k of one query, if other passages share its k-th score."""
-    fetched = k + 1
-    while True:
-        fetched = min(2 * fetched, index.ntotal)
-        passages, scores = nearest(index, query, fetched, metric)
-        if fetched == index.ntotal or passages[0, -1] < 0 or scores[0, -1] < scores[0, k - 1]:
-            passages, scores = _in_order(passages, scores, ids)
-            return passages[0, :k], scores[0, :k]
-
-
-def _in_order(passages: Int64, scores: Float32, ids: pa.ChunkedArray) -> tuple[Int64, Float32]:
-    """Hits in the contract's order without duplicates: an NSG graph may return a passage twice."""
-    ascending = np.sort(passages, axis=1)
-    duplicate = (ascending[:, 1:] == ascending[:, :-1]) & (ascending[:, 1:] >= 0)
-    for row in np.flatnonzero(duplicate.any(axis=1)):
-        _, first = np.unique(passages[row], return_index=True)
-        passages[row, np.delete(np.arange(passages.shape[1]), first)] = -1
-    return sort_hits(passages, scores, ids)
+    searcher: Searcher
+    if isinstance(stored, Embeddings):
+        searcher = ExactSearcher(search, index.metric, stored, ids)
+    elif isinstance(stored, QuantizedVectors):
+        searcher = QuantizedSearcher(search, stored, ids)
+    elif index.factory != FLAT:
+        # an index that is compared is read into memory, so that the disk has no part in its speed
+        opened = read_index(stored, mapped=not search.against_exact)
+        set_search_parameters(opened, index.factory, search.parameters)
+        searcher = ApproximateSearcher(opened, index.metric, ids, search.batch_size)
+    else:
+        flat = read_index(stored)
+        assert isinstance(flat, faiss.IndexFlat)
+        rows = faiss.rev_swig_ptr(flat.get_xb(), flat.ntotal * flat.d).reshape(flat.ntotal, flat.d)  # no copy
+        searcher = ExactSearcher(search, index.metric, Embeddings((rows,)), ids, flat)
+    if queries is not None:
+        vector_shards.check_counts(searcher.count, searcher.dimension, len(ids), queries)
+        if searcher.by_products and exact.filter_pays(queries, searcher.count):
+            exact.compile_filter(searcher.dimension)
+    return searcher

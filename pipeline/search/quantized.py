@@ -49,30 +49,30 @@ class QuantizedVectors:
 
 
 class QuantizedSearcher:
-    """Search of quantized vectors; see `searchers`."""
+    """Search of quantized vectors; see `faiss_index.Searcher`."""
 
-    def __init__(self, search: SearchConfig, vectors: QuantizedVectors) -> None:
-        self.config, self.vectors = search, vectors
+    def __init__(self, search: SearchConfig, vectors: QuantizedVectors, ids: pa.ChunkedArray) -> None:
+        self.config, self.vectors, self.ids = search, vectors, ids
         self.count, self.dimension = sum(map(len, vectors.shards)), vectors.dimension
         self.by_products = vectors.ranges is not None
 
-    def search(self, queries: Float32, k: int, ids: pa.ChunkedArray, bar: Bar) -> Ranking:
+    def search(self, queries: Float32, k: int, bar: Bar) -> Ranking:
         """The best passages of each query; the best `rescore` times k are scored again by floats."""
         first, memory_mb = k * (self.config.rescore or 1), self.config.memory_mb
         shards, ranges = self.vectors.shards, self.vectors.ranges
         if ranges is None:
             bits = vector_shards.quantize_binary(queries)
-            ranking = binary_search(shards, bits, first, ids, bar, memory_mb)
+            ranking = binary_search(shards, bits, first, self.ids, bar, memory_mb)
         else:
             whole = vector_shards.quantize_int8(queries, ranges).astype(np.float32)
             # at most 2^14 in each dimension: float64 holds all sums exactly, so scores are the integers
             ranking = exact.exact_search(
-                Embeddings(shards), whole, first, ids, "inner_product", bar, memory_mb=memory_mb
+                Embeddings(shards), whole, first, self.ids, "inner_product", bar, memory_mb=memory_mb
             )
         if self.config.rescore is None:
             return ranking
         scores = self._rescored(queries, ranking)
-        return scoring.rank_candidates(ranking.passages, scores, min(k, self.count), ids)
+        return scoring.rank_candidates(ranking.passages, scores, min(k, self.count), self.ids)
 
     def _rescored(self, queries: Float32, ranking: Ranking) -> Float32:
         """float32 [queries, hits]: float64 products of queries and what their hits' numbers stand for."""

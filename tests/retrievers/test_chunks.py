@@ -161,8 +161,8 @@ def test_quantized_vectors_rank_documents(
     """Distances of bits often tie, and so go deep."""
     made = runs(CUT, f"model.vector_precision={precision}", f"search.aggregate={how}")
     chunks, queries = made.benchmark.opened("chunks"), made.benchmark.opened("queries")
-    searcher = QuantizedSearcher(SearchConfig(), made.benchmark.opened("index"))
-    whole = searcher.search(queries, len(chunks), chunks.texts.ids, BAR)
+    searcher = QuantizedSearcher(SearchConfig(), made.benchmark.opened("index"), chunks.texts.ids)
+    whole = searcher.search(queries, len(chunks), BAR)
     scores = np.empty(whole.scores.shape, np.float32)
     np.put_along_axis(scores, whole.passages, whole.scores, axis=1)
     best = expected(made, scores, how)

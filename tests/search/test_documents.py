@@ -6,13 +6,13 @@ from hypothesis import given, settings, strategies as st
 from hypothesis.extra import numpy as npst
 from search.by_definition import BAR, METRICS, best_documents, ids, positive, same, vector_scores
 
-from pipeline.config import IndexConfig, SearchConfig
+from pipeline.config import SearchConfig
 from pipeline.core.display import Bar
 from pipeline.core.records import Embeddings, Float32, Int64, Ranking
 from pipeline.search import candidates, documents, exact, scan
 from pipeline.search.documents import Documents, rank
+from pipeline.search.exact import ExactSearcher
 from pipeline.search.scoring import Metric
-from pipeline.search.searchers import ExactSearcher
 
 
 def cut(lengths: list[int] | Int64, mean: bool) -> Documents:
@@ -26,10 +26,10 @@ def plain(scores: Float32, of: Documents, k: int) -> Ranking:
 
 def search(rows: Float32, queries: Float32, k: int, metric: Metric, of: Documents, **how: int) -> Ranking:
     parts = Embeddings(tuple(part for part in np.array_split(rows, 3) if len(part)))
-    searcher = ExactSearcher(IndexConfig(metric=metric), SearchConfig.model_construct(**how), parts)
+    searcher = ExactSearcher(SearchConfig.model_construct(**how), metric, parts, ids(of.chunks))
 
     def find(chosen: Int64, depth: int, bar: Bar) -> Ranking:
-        return searcher.search(queries[chosen], depth, ids(of.chunks), bar)
+        return searcher.search(queries[chosen], depth, bar)
 
     def score(query: int, chunks: Int64) -> Float32:
         return searcher.score(queries[query : query + 1], chunks)

@@ -14,12 +14,12 @@ from search.by_definition import BAR, best, ids, same, vector_scores
 from pipeline import InputError
 from pipeline.core import Embeddings, Ranking, resident_mb
 from pipeline.search import (
+    ApproximateSearcher,
     Metric,
     build_index,
     check_index,
     least_training_rows,
     read_index,
-    search_index,
     set_search_parameters,
 )
 
@@ -34,7 +34,7 @@ def build(
 def search(
     index: Any, queries: np.ndarray, top_k: int, metric: Metric = "inner_product", batch_size: int = 256
 ) -> Ranking:
-    return search_index(index, queries, top_k, ids(index.ntotal), metric, batch_size, BAR)
+    return ApproximateSearcher(index, metric, ids(index.ntotal), batch_size).search(queries, top_k, BAR)
 
 
 def share(
