@@ -38,7 +38,7 @@ LINES: dict[str, int] = {
     "search": 2590,
     "storage": 1380,
     "studies": 10830,
-    "spine": 32340,
+    "spine": 32330,
     "whole": 46870,
 }
 """The most lines of each package, of the modules at the top, of the spine and of the whole."""

@@ -64,8 +64,7 @@ class Meter:
         self.items = 0  # how many are in the result
         self.worked_on: int | None = None  # how many of them now; None is all
         self.notes: JsonObject = {}  # what else is recorded of how the result was made
-        if "torch" in sys.modules:
-            _gpu_use()  # from here on
+        _gpu_use()  # from here on
         with contextlib.suppress(OSError), open("/proc/self/clear_refs", "w", encoding="ascii") as file:
             file.write("5")  # resets the kernel's record of the most memory this process held, VmHWM
 
@@ -99,7 +98,7 @@ class Meter:
             "working_seconds": round(busy, 6),
             "items_per_second": round(worked_on / busy, 2) if worked_on else None,
             "peak_rss_mb": round(resident_mb("VmHWM"), 1),
-            **({"gpu": gpu} if "torch" in sys.modules and (gpu := _gpu_use()) else {}),
+            **({"gpu": gpu} if (gpu := _gpu_use()) else {}),
             **self.notes,
         }
 
@@ -157,8 +156,8 @@ def _gpu_use() -> JsonObject:
     That is the most memory that it held on one, in 10^6 bytes, the CUDA version that it is built for, and
     the arithmetic of products in fp32, `ieee` or `tf32`.
     """
-    torch = sys.modules["torch"]
-    if not torch.cuda.is_initialized():
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_initialized():
         return {}
     peak = 0
     for number in range(torch.cuda.device_count()):

@@ -84,7 +84,7 @@ class Artifact:
             try:
                 same_size = path.is_file() and path.stat().st_size == entry["bytes"]
                 whole = same_size and hashing.hash_file(path) == entry["sha256"]
-            except OSError:  # a file that cannot be read is as useless as a damaged one
+            except (OSError, TypeError, LookupError):  # a file that cannot be read, or an entry that is none
                 whole = False
             if not whole:
                 wrong.append(name)
@@ -115,13 +115,14 @@ class Draft:
             manifest = whole_files.read_json_object(folder / MANIFEST) or {}
             own = {"layout": LAYOUT, "stage": folder.parent.name, "key": folder.name}
             files = manifest.get("files") if manifest.items() >= own.items() else None
-            known = dict(files) if isinstance(files, dict) else {}
+            known: Facts = files if isinstance(files, dict) else {}
             with contextlib.suppress(OSError):
                 for line in (folder / FINISHED).read_bytes().splitlines():
                     with contextlib.suppress(ValueError, TypeError):  # of a killed process, cut short
                         name, entry = json.loads(line)
                         known[name] = entry
-            known = {name: entry for name, entry in known.items() if _is_entry(name, entry)}
+            there = {path.name for path in folder.iterdir()}
+            known = {name: entry for name, entry in known.items() if name in there}
             damaged = Artifact(folder, folder.name, known).damaged()
             draft.whole = {name: entry for name, entry in known.items() if name not in damaged}
         # Without a line, no old file is taken for a new one after a kill. If `fresh`, the files themselves
@@ -188,18 +189,15 @@ def read_manifest(folder: Path) -> Facts | None:
     if manifest.get("layout") != LAYOUT or not has_parts:
         return None
     contents, sources = manifest["made"].get("from_files", {}), manifest["made"].get("from") or ()
-    linked = isinstance(contents, dict) and all(name in sources for name in contents)
-    if not linked or not all(_is_entry(name, entry) for name, entry in manifest["files"].items()):
+    if not isinstance(contents, dict) or any(name not in sources for name in contents):
         return None
+    for name, entry in manifest["files"].items():
+        if Path(name).name != name or "\0" in name or not isinstance(entry, dict):
+            return None
+        if not isinstance(entry.get("bytes"), int) or not isinstance(entry.get("sha256"), str):
+            return None
     content = {name: value for name, value in manifest.items() if name != "sha256"}
     try:
         return manifest if manifest.get("sha256") == hashing.hash_json(content) else None
     except ValueError:  # NaN or infinity: Python reads them, and canonical JSON has none
         return None
-
-
-def _is_entry(name: object, entry: object) -> bool:
-    """Whether a file's entry is well formed and its name has no folder in it."""
-    if not isinstance(name, str) or Path(name).name != name or "\0" in name or not isinstance(entry, dict):
-        return False
-    return isinstance(entry.get("bytes"), int) and isinstance(entry.get("sha256"), str)
