@@ -79,7 +79,7 @@ def pretend(
         if found is not None:
             patch.setattr(f"pipeline.core.machine.{name}", lambda found=found: found)
     if lacks is not None:
-        for module in ("core.installation", "encoders.choice"):
+        for module in ("core.installation", "encoders.openers"):
             patch.setattr(f"pipeline.{module}.is_installed", lambda package: package != lacks)
     if no_version is not None:
         found = "pipeline.core.installation.installed_version"

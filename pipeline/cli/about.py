@@ -127,8 +127,7 @@ def _backends(commands: Mapping[str, str]) -> Iterator[Facts]:
     """A row for each backend; `commands` has the install commands of missing packages that are required."""
     from pipeline.config import BACKENDS
     from pipeline.core import installation
-    from pipeline.encoders.choice import ON_CPU
-    from pipeline.models.resolution import choose_device
+    from pipeline.encoders.openers import ON_CPU, choose_device
 
     states: dict[str, str] = {}
     for backend, settings in BACKENDS.all().items():

@@ -79,7 +79,7 @@ def convert(
         InputError: The model's files are at fault, or need Python files of their own; or the model is not
             supported: it "cannot be" that `action`, with `allowed` and `fix`.
     """
-    here = replace(model, files=replace(model.files, local=model.files.folder()))
+    here = replace(model, files=replace(model.files, small_files=model.files.folder(), repo=""))
     with draft.scratch() as aside:
         target = aside / files[0]
         shutil.copy(model.tokenizer.path, aside / TOKENIZER)

@@ -154,9 +154,7 @@ class Opener(ModelSource, ABC):
         raise NotImplementedError
 
     def comparison(self, store: Store) -> Facts:
-        """How a prepared model compares with its library, or why not; empty if its library computes it."""
-        if not self.conversion and not self.library:
-            return {}
+        """How a prepared model compares with its library, or why not; empty if it was not prepared."""
         conversions = [self.conversion.recipe(self.model)] if self.conversion else []
         recipes = [self.comparison_recipe(), *conversions]
         known = (store.for_models(recipe).find(recipe) for recipe in recipes)
@@ -172,7 +170,7 @@ class Opener(ModelSource, ABC):
 
     @override
     def open(self, store: Store) -> Any:
-        prepared = self.prepare(store)
+        prepared = self.prepare(store) if self.conversion or self.library else None
         return self.load(prepared.folder if prepared else None)
 
     def prepared_key(self) -> JsonObject:

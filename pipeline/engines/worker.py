@@ -104,8 +104,8 @@ class WorkerModel:
         if artifact:
             folder, entries = artifact.folder, artifact.files
             files = ShippedFiles(folder.absolute(), entries, cluster.node_id())
-        elif model.files.local:
-            folder = model.files.local.absolute()
+        elif not model.files.repo:
+            folder = model.files.small_files.absolute()
             hashes = model.files.hashes
             entries = {n: {"bytes": (folder / n).stat().st_size, "sha256": h} for n, h in hashes.items()}
             files = ShippedFiles(folder, entries, cluster.node_id())
@@ -122,7 +122,7 @@ class WorkerModel:
                 return None
             if not self.prepared:
                 model = opener.model
-                opener = replace(opener, model=replace(model, files=replace(model.files, local=folder)))
+                opener = replace(opener, model=replace(model, files=replace(model.files, small_files=folder)))
         return opener.load(folder if self.prepared else None)
 
 

@@ -127,12 +127,13 @@ class ModelCard:
 def read_card(files: Files, output: str, name: str) -> ModelCard:
     """Read what a model declares; fetches small files only.
 
-    See `read_text_settings` for `output` and `name`.
+    See `read_text_settings` for `output` and `name`. Quantized weights are refused: they need other packages,
+    and choose the precision themselves.
 
     Raises:
         InputError: The files are damaged, or ask for what no backend does.
     """
-    modules = tuple(_modules(files, name))
+    folder, modules = files.small_files, tuple(_modules(files, name))
     folders = {module.kind: module.folder for module in modules}
     pooling_file = folders.get("Pooling", "1_Pooling") + "/config.json"
     pooling = files.read_json(pooling_file, pooling_mode=POOLING_MODES)
@@ -141,6 +142,14 @@ def read_card(files: Files, output: str, name: str) -> ModelCard:
     networks = {role: "" if kind in STATIC else folder for role, (kind, folder) in routes.items()}
     inside = f"{networks['passages']}/".lstrip("/")
     config = files.read_json(inside + "config.json", **CONFIG_TYPES)
+    quantized = config.get("quantization_config")
+    if quantized is not None:
+        method = quantized.get("quant_method", "a method that it does not name")
+        raise InputError(
+            f"the weights of model '{name}' are quantized, by {short_repr(method)}",
+            allowed="weights in fp32, fp16 or bf16",
+            fix="take the model that it was quantized from, and set its precision",
+        )
     architectures = config.get("architectures") or []
     adapters = config.get("lora_adaptations") or []
     own_code = (config.get("auto_map") or {}).values()
@@ -158,14 +167,14 @@ def read_card(files: Files, output: str, name: str) -> ModelCard:
         module_names=[module.kind for module in modules],
         routes=routes,
         network_folder=networks["passages"],
-        heads=tuple(filter(files.has, HEADS)),
+        heads=tuple(head for head in HEADS if (folder / head).is_file()),
         pooling=_pooling(pooling, name),
         pools_prompt=pooling.get("include_prompt") is not False,
         prompts=_prompts(settings.get("prompts") or {}, name),
         max_lengths={role: length for role, length in lengths.items() if length},
         similarity=settings.get("similarity_fn_name") or "",
         tokenizer_class=tokenizer.get("tokenizer_class"),
-        has_chat_template=files.has("chat_template.jinja") or bool(tokenizer.get("chat_template")),
+        has_chat_template=(folder / "chat_template.jinja").is_file() or bool(tokenizer.get("chat_template")),
         end_tokens=(end_tokens[0], end_tokens[1]),
         tokenizer_length=int(tokenizer.get("model_max_length") or 0) or None,
         truncate_dim=settings.get("truncate_dim") or None,
@@ -180,7 +189,9 @@ def read_card(files: Files, output: str, name: str) -> ModelCard:
         settings=settings,
         transformer=texts["passages"],
         stanford=files.read_json(STANFORD, **STANFORD_TYPES),
-        absent=tuple(path for path in DECLARING if not files.has(path) and not files.has(inside + path)),
+        absent=tuple(
+            path for path in DECLARING if not any((folder / at / path).is_file() for at in ("", inside))
+        ),
     )
 
 

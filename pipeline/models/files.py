@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path, PurePath
 from typing import Any, NamedTuple
 
@@ -22,6 +21,8 @@ FILES = ("*.safetensors", "*.safetensors.index.json", *TOKENIZER, "[0-9]_*/*.jso
 """Patterns of the files fetched for a hub model: weights, tokenizer, configs."""
 NOT_READ = ("data_config.json", "generation_config.json", "trainer_state.json", "requirements.txt")
 """Files that match these patterns, and that change no vectors and no scores."""
+TOKEN_IDS = "tokens"
+"""What the files of the tokenizer shape, beside outputs."""
 LIBRARY_SETTINGS = "config_sentence_transformers.json"
 UNREAD = ("__version__",)
 """Its settings that change no vectors and no scores."""
@@ -33,6 +34,8 @@ STANFORD = "artifact.metadata"
 """The file that says how Stanford's ColBERT is used."""
 HEADS = (TOKEN_HEAD, WORD_HEAD, STANFORD)
 """Files that shape other outputs than dense vectors."""
+SMALL = (*TOKENIZER, *HEADS)
+"""Patterns of the files that are read before a model is loaded."""
 CODE = ("*.py",)
 """Patterns fetched in addition if the model's own code may run."""
 CONFIGS = ("config.json", "tokenizer_config.json", "processor_config.json")
@@ -83,7 +86,7 @@ class Files:
     `adapter` is the kind of the adapter in `ADAPTER_FOLDER`, and `base` the folder of its base model.
     """
 
-    local: Path | None = None
+    small_files: Path  # a folder with at least the files that are read before a model is loaded
     repo: str = ""
     commit: str = ""
     patterns: tuple[str, ...] = (*FILES, *HEADS)
@@ -92,41 +95,27 @@ class Files:
     adapter: str = ""
     base: str = ""
 
-    @cached_property
-    def identity(self) -> JsonObject:
-        """What identifies the content of the files that shape dense vectors, in artifact keys."""
-        hashes = {name: hash_ for name, hash_ in self.hashes.items() if name not in HEADS}
-        return self.identity_of(hashes, (*KEYED, *UNREAD))
+    def identity(self, shaped: str) -> JsonObject:
+        """What identifies, in artifact keys, the content of the files that shape an output.
 
-    @cached_property
-    def whole_identity(self) -> JsonObject:
-        """What identifies the content of all files, in keys of artifacts of other outputs."""
-        return self.identity_of(self.hashes, UNREAD)
-
-    def identity_of(self, hashes: dict[str, str], left_out: Collection[str] = ()) -> JsonObject:
-        """What identifies files, by hashes or the commit; without the library settings `left_out`."""
-        if left_out and LIBRARY_SETTINGS in hashes:
-            hashes = {name: hash_ for name, hash_ in hashes.items() if name != LIBRARY_SETTINGS}
+        `shaped` is one of `model.output`, or `TOKEN_IDS`.
+        """
+        hashes, unread = self.text_files() if shaped == TOKEN_IDS else {**self.hashes}, {*UNREAD}
+        if shaped == "dense":
+            hashes, unread = {name: hashes[name] for name in hashes if name not in HEADS}, {*KEYED, *UNREAD}
+        if shaped != TOKEN_IDS and LIBRARY_SETTINGS in hashes:
+            del hashes[LIBRARY_SETTINGS]
             settings = self.read_json(LIBRARY_SETTINGS)
-            if shaping := {name: value for name, value in settings.items() if name not in left_out}:
+            if shaping := {name: value for name, value in settings.items() if name not in unread}:
                 hashes[LIBRARY_SETTINGS] = hash_json(shaping)
-        identity = {"files": hashes} if self.local else {"hub": self.repo, "commit": self.commit}
+        identity = {"hub": self.repo, "commit": self.commit} if self.repo else {"files": hashes}
         return {**identity, **({"code": self.code} if self.code else {})}
-
-    @cached_property
-    def small_files(self) -> Path:
-        """The folder with at least the files that are read before a model is loaded."""
-        return self.local or hub.snapshot(self.repo, self.commit, "model", (*TOKENIZER, *HEADS))
-
-    def has(self, name: str) -> bool:
-        """Whether there is a file of this name, other than weights."""
-        return (self.small_files / name).is_file()
 
     @property
     def tokenizer_identity(self) -> JsonObject:
         """What identifies the tokenizer in artifact keys: its file, or all that it is built from."""
-        if not self.local:
-            return self.identity_of({})
+        if self.repo:
+            return self.identity(TOKEN_IDS)
         folder = PurePath(self.text_module()[1])
         hashes = self.text_files()
         beside = {PurePath(name).name: hashes[name] for name in hashes if PurePath(name).parent == folder}
@@ -142,19 +131,18 @@ class Files:
     def check_text_files(self) -> None:
         """As `check`, of the files that `text_files` gives."""
         for name, hash_ in self.text_files().items():
-            assert self.local
-            if not (self.local / name).is_file() or hash_user_file(self.local / name) != hash_:
-                raise file_changed(f"model folder {self.local}: {name}")
+            path = self.small_files / name
+            if not path.is_file() or hash_user_file(path) != hash_:
+                raise file_changed(f"model folder {self.small_files}: {name}")
 
     def check(self) -> None:
         """Raise an `InputError` if a file was written, added or deleted after it was looked at.
 
         That is a file of a local folder, or one in a repository that the model takes Python files from.
         """
-        hashes = hash_files(self.local, self.hashes) if self.local else {}
-        differing = dict(hashes.items() ^ self.hashes.items()) if self.local else {}
-        if differing:
-            raise file_changed(f"model folder {self.local}: {min(differing)}")
+        hashes = {} if self.repo else hash_files(self.small_files, self.hashes)
+        if differing := dict(hashes.items() ^ self.hashes.items()):
+            raise file_changed(f"model folder {self.small_files}: {min(differing)}")
         if self.code and other_repositories(self.classes()) != self.code:
             raise file_changed(f"the Python files of {', '.join(self.code)}")
 
@@ -174,34 +162,40 @@ class Files:
     @property
     def has_weights(self) -> bool:
         """Whether there are weights of a torch model; of a model on the hub, that is taken for granted."""
-        return not self.local or any(name.endswith((".safetensors", ".bin")) for name in self.hashes)
+        return bool(self.repo) or any(name.endswith((".safetensors", ".bin")) for name in self.hashes)
 
     def folder(self) -> Path:
         """The folder with all files; those of a hub model are fetched if they are not cached."""
-        if self.local:
-            return self.local
+        if not self.repo:
+            return self.small_files
         folder = hub.snapshot(self.repo, self.commit, "model", self.patterns)
         if any((folder / name).is_file() for name in PREFERRED):
             return folder
         return hub.snapshot(self.repo, self.commit, "model", (*self.patterns, "*.bin"))  # an older repository
 
-    def read_json(self, name: str, **fields: JsonType) -> Facts:
-        """Content of a JSON file that holds an object; empty if there is none. Fetches small files only.
+    def read_json(self, name: str, kind: JsonType = OBJECT, /, **fields: JsonType) -> Any:
+        """Content of a JSON file, an object or what `kind` says; empty if there is none.
 
         The path `name` is relative to the model's folder. The given fields may also be null or missing.
         """
-        content: Facts = self._read(name, OBJECT) or {}
+        path = self.small_files / name
+        if not path.is_file():
+            return {}
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+        except (ValueError, RecursionError) as error:
+            raise damaged(f"{path}: not valid JSON: {error}") from None
+        if not kind.accepts(content):
+            raise damaged(f"{path} is {short_repr(content)}", kind.description)
         for key, expected in fields.items():
             value = content.get(key)
             if value is not None and not expected.accepts(value):
-                found = f"{self.small_files / name}: '{key}' is {short_repr(value)}"
-                raise damaged(found, f"{expected.description}, or null")
+                raise damaged(f"{path}: '{key}' is {short_repr(value)}", f"{expected.description}, or null")
         return content
 
     def read_modules(self) -> list[Facts]:
         """The modules that sentence-transformers runs, by `modules.json`; empty if there is none."""
-        entries: list[object] = self._read("modules.json", LIST) or []
-        return [entry for entry in entries if isinstance(entry, dict)]
+        return [entry for entry in self.read_json("modules.json", LIST) if isinstance(entry, dict)]
 
     def text_module(self, route: str = "document") -> tuple[str, str]:
         """The class of the module that a route's texts go to first, and its folder inside the model's.
@@ -215,21 +209,8 @@ class Files:
             return str((router.get("types") or {}).get(names[0])).rpartition(".")[2], str(names[0])
         first, *_ = [*self.read_modules(), Facts()]
         kind, folder = str(first.get("type")).rpartition(".")[2], str(first.get("path") or "")
-        own = kind in STATIC or (kind in NETWORKS and self.has(f"{folder}/config.json"))
+        own = kind in STATIC or (kind in NETWORKS and (self.small_files / folder / "config.json").is_file())
         return kind, folder if own else ""
-
-    def _read(self, name: str, expected: JsonType) -> Any:
-        """The content of a JSON file; None if there is no such file."""
-        path = self.small_files / name
-        if not path.is_file():
-            return None
-        try:
-            content = json.loads(path.read_text(encoding="utf-8"))
-        except (ValueError, RecursionError) as error:
-            raise damaged(f"{path}: not valid JSON: {error}") from None
-        if not expected.accepts(content):
-            raise damaged(f"{path} is {short_repr(content)}", expected.description)
-        return content
 
 
 def damaged(found: str, allowed: str = "") -> InputError:

@@ -16,6 +16,7 @@ from pipeline.models.files import (
     ADAPTER,
     ADAPTER_FOLDER,
     CODE,
+    SMALL,
     TEXT,
     TOKENIZER,
     Files,
@@ -80,7 +81,7 @@ def find_model(name: str, revision: str | None, trust_remote_code: bool) -> File
         if near := difflib.get_close_matches(name.lower(), BUNDLED, 1, 0.8):
             raise InputError(error.found, allowed=error.allowed, fix=f"did you mean '{near[0]}'") from None
         raise
-    files = Files(repo=name, commit=commit)
+    files = Files(hub.snapshot(name, commit, "model", SMALL), name, commit)
     if _adapter_place(files) is not None:
         files = _local_files(files.folder(), name)
     elif trust_remote_code:
@@ -112,7 +113,7 @@ def _adapter_place(files: Files) -> str | None:
     """The folder of the network's adapter, inside the model's, ending in a slash, or ""; None without one."""
     first, *_ = [*files.read_modules(), Facts()]
     places = ("", f"{first['path']}/" if first.get("path") else "")
-    return next((place for place in places if files.has(place + ADAPTER)), None)
+    return next((place for place in places if (files.small_files / place / ADAPTER).is_file()), None)
 
 
 def _base_folder(adapter: Path, declared: Facts, name: str) -> Path:
@@ -136,7 +137,7 @@ def _base_folder(adapter: Path, declared: Facts, name: str) -> Path:
     if found is None:
         try:
             commit = hub.resolve_commit(base, declared.get("revision"), "model")
-            found = Files(repo=base, commit=commit).folder()
+            found = Files(hub.snapshot(base, commit, "model", SMALL), base, commit).folder()
         except InputError as error:
             raise InputError(
                 f"{what}, which is not found: {error.found}",

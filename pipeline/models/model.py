@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 
 from pipeline.core.display import cut
 from pipeline.core.records import ROLES, Facts, JsonObject, Role
-from pipeline.models.card import UNLIMITED, ModelCard, max_positions
+from pipeline.models.card import UNLIMITED, WIDTH_PRESERVING, ModelCard, max_positions
 from pipeline.models.files import Files
 from pipeline.models.onnx_file import OnnxFile
 from pipeline.models.tokenizer import ModelTokenizer, token_counter
@@ -29,6 +29,8 @@ class SettingWithOrigin(NamedTuple):
     source: Origin
 
 
+HALF = ("fp16", "bf16")
+"""Precisions in which buffers, such as the frequencies of positions, are in fp32."""
 POOLINGS = {"cls": "CLS", "last_token": "last-token"}
 """Names of poolings in a sentence, where they differ from the setting's."""
 
@@ -39,6 +41,7 @@ class ResolvedBase:
 
     name: str  # its name in the config
     files: Files  # its folder, or its commit on the hub
+    identity: JsonObject  # hub id and commit, or the SHA-256 of each file that shapes what it computes
     precision: str  # number format of the computation: a CPU runs `fp16` as `fp32`, as FlagEmbedding does
     device: str  # `cpu` or `cuda:N`
     pad_id: int  # id of the padding token
@@ -71,7 +74,6 @@ class ResolvedModel(ResolvedBase):
     """A config's model with every setting decided."""
 
     tokenizers: dict[Role, ModelTokenizer]  # those of each role's texts; of passages, it is `tokenizer`
-    identity: JsonObject  # hub id and commit, or the SHA-256 of each file that shapes vectors
     # `cls`, `mean` or `last_token`; with sentence-transformers any pooling of that library; empty unless the
     # output is dense.
     pooling: str
@@ -87,8 +89,6 @@ class ResolvedModel(ResolvedBase):
     # `manhattan`; "" if they do not, or if they scale vectors to length 1.
     similarity: str = ""
     truncate_dim: int | None = None  # number of dimensions kept of each vector (Matryoshka); None keeps all
-    # Number of dimensions of the whole vector, if it is known before the model is loaded.
-    dimension: int | None = None
     # For each role how many tokens at the beginning of a text are not pooled, an instruction's; empty where
     # all are.
     skipped: dict[Role, int] = field(default_factory=dict)
@@ -107,6 +107,14 @@ class ResolvedModel(ResolvedBase):
         settings = [f"model.{name.replace(' ', '_')}" for name in guesses]
         advice = f"check the model card, then set {' and '.join(settings)}"
         return f"using {' and '.join(defaults)} (guessed); {advice}"
+
+    @property
+    def dimension(self) -> int | None:
+        """The network's width, if no module, own code or joined pooling can change it, of dense vectors."""
+        width = self.card.config.get("hidden_size")
+        changes = not {*self.card.module_names} <= {*WIDTH_PRESERVING} or "+" in self.pooling
+        known = self.pooling and not changes and not self.trust_remote_code and isinstance(width, int)
+        return width if known else None
 
     def room_for_texts(self, special: bool = True) -> dict[str, int]:
         """How many tokens it reads of a text, without the instruction, and without special ones if not so."""
@@ -128,7 +136,8 @@ class ResolvedModel(ResolvedBase):
         kind = {"pooling": self.pooling} if self.output == "dense" else {"output": self.output}
         return {
             "identity": self.identity,
-            **precision_key(self.precision),
+            "precision": self.precision,
+            **({"buffers": "fp32"} if self.precision in HALF else {}),
             "prompt": list(self.prompts[role]),
             "max_length": self.max_lengths[role],
             **kind,
@@ -137,12 +146,6 @@ class ResolvedModel(ResolvedBase):
             "tokenizer": self.tokenizers[role].probe,
             **changes,
         }
-
-
-def precision_key(precision: str) -> JsonObject:
-    """The precision in keys; in fp16 and bf16, buffers such as the frequencies of positions are in fp32."""
-    half = precision in ("fp16", "bf16")
-    return {"precision": precision, **({"buffers": "fp32"} if half else {})}
 
 
 def model_record(model: ResolvedBase) -> Facts:

@@ -63,7 +63,7 @@ def find_onnx(files: Files, file: str | None, name: str) -> tuple[Files, OnnxFil
     if any(PurePath(path).is_absolute() or ".." in PurePath(path).parts for path in wanted):
         raise InputError(f"model.file: {file}", allowed="a path inside the model's folder: onnx/model.onnx")
     patterns = tuple(pattern for path in wanted for pattern in (path, f"{path}_data", f"{path}.data"))
-    folder = files.local or hub.snapshot(files.repo, files.commit, "model", patterns)
+    folder = hub.snapshot(files.repo, files.commit, "model", patterns) if files.repo else files.small_files
     path = next((path for path in wanted if (folder / path).is_file()), None)
     if path is None:
         found = sorted(
@@ -83,7 +83,7 @@ def find_onnx(files: Files, file: str | None, name: str) -> tuple[Files, OnnxFil
         )
     if outside := [part for part in beside if not (folder / part).is_file() or ".." in PurePath(part).parts]:
         raise damaged(f"{folder / path} names weights in {outside[0]}, which is not in the model's folder")
-    if files.local:
+    if not files.repo:
         hashes = {part: hash_user_file(folder / part) for part in (path, *beside)}
         files = replace(files, hashes={**files.hashes, **hashes})
     return replace(files, patterns=(*files.patterns, path, *beside)), onnx

@@ -9,10 +9,9 @@ from typing import Any
 from pipeline.config.rerank import FlagAutoRerankSettings, FlagRerankSettings, RerankSettings
 from pipeline.core.errors import InputError
 from pipeline.core.records import JsonObject
-from pipeline.models.card import ModelCard, max_positions
-from pipeline.models.finding import find_model
-from pipeline.models.model import Origin, ResolvedBase, SettingWithOrigin, precision_key
-from pipeline.models.resolution import FindModel, find_card
+from pipeline.models.card import ModelCard, max_positions, read_card
+from pipeline.models.files import Files
+from pipeline.models.model import HALF, Origin, ResolvedBase, SettingWithOrigin
 from pipeline.models.text_settings import GENERATION, SCORE
 from pipeline.models.tokenizer import TokenizerSettings, prepare_tokenizer
 
@@ -44,8 +43,9 @@ class ResolvedReranker(ResolvedBase):
     def recipe(self) -> JsonObject:
         """The model's part of the key of its scores."""
         return {
-            "identity": self.files.identity,
-            **precision_key(self.precision),
+            "identity": self.identity,
+            "precision": self.precision,
+            **({"buffers": "fp32"} if self.precision in HALF else {}),
             "max_length": self.max_length,
             "query_max_length": self.query_max_length,
             "tokenizer": self.tokenizer.probe,
@@ -53,10 +53,10 @@ class ResolvedReranker(ResolvedBase):
 
 
 def resolve_reranker(
-    settings: RerankSettings, find: FindModel = find_model, cache: Path | None = None
+    settings: RerankSettings, files: Files, device: str, precision: str, cache: Path | None
 ) -> ResolvedReranker:
-    """Find a config's reranker and decide every setting that the config leaves open; see `resolve_model`."""
-    device, precision, files, card = find_card(settings, SCORE, find)
+    """Decide every setting of a reranker that the config leaves open; see `resolve_model`."""
+    card = read_card(files, SCORE, settings.name)
     if files.adapter:
         raise InputError(
             f"rerank.name: '{settings.name}' is a PEFT adapter of {files.base}",
@@ -73,6 +73,7 @@ def resolve_reranker(
     model = ResolvedReranker(
         name=settings.name,
         files=files,
+        identity=files.identity("dense"),
         precision=precision,
         device=device,
         pad_id=card.pad_id,

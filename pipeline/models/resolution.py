@@ -7,16 +7,11 @@ is refused.
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable
 from dataclasses import replace
-from importlib import metadata
 from pathlib import Path
 
 from pipeline.config import EncoderSettings
 from pipeline.config.model import OnnxSettings
-from pipeline.config.rerank import RerankSettings
-from pipeline.core import machine
 from pipeline.core.errors import InputError, short_repr
 from pipeline.core.records import ROLES, Role, TextPair
 from pipeline.models.card import (
@@ -32,7 +27,6 @@ from pipeline.models.card import (
     read_card,
 )
 from pipeline.models.files import STATIC, Files, untrusted_code
-from pipeline.models.finding import find_model
 from pipeline.models.model import Origin, ResolvedModel, SettingWithOrigin
 from pipeline.models.onnx_file import POOLINGS, TEXT_VECTORS, TOKEN_VECTORS, OnnxFile, find_onnx
 from pipeline.models.tokenizer import ModelTokenizer, TokenizerSettings, prepare_tokenizer, token_counter
@@ -47,24 +41,24 @@ SPARSE_FIRST = ("Transformer", "MLMTransformer", "Router", "SparseStaticEmbeddin
 SINGULAR: dict[Role, str] = {"queries": "query", "passages": "passage"}
 DEFAULT_LENGTH = 512
 """Tokens kept of a text where neither config nor model says how many: FlagEmbedding's default."""
-FindModel = Callable[[str, str | None, bool], Files]
-"""See `find_model`."""
 
 
 def resolve_model(
-    config: EncoderSettings, find: FindModel = find_model, cache: Path | None = None
+    config: EncoderSettings, files: Files, device: str, precision: str, cache: Path | None
 ) -> ResolvedModel:
-    """Find a config's model and decide every setting that the config leaves open.
+    """Decide every setting of a model that the config leaves open.
 
     Args:
         config: A section `model`.
-        find: Finds and hashes the files; a cached function does so once for several configs.
+        files: The model's.
+        device: What computes it, `cpu` or `cuda:N`.
+        precision: The number format that it computes in.
         cache: Where the tokenizer is kept if the user's store cannot be written.
     """
     reads = (
         "dense" if config.output == "multivector" and not config.as_sentence_transformers else config.output
     )
-    device, precision, files, card = find_card(config, reads, find)
+    card = read_card(files, reads, config.name)
     if files.adapter:
         _refuse_if_not_torch(config, "is a PEFT adapter")
     late = None  # of BGE-M3 too: FlagEmbedding adds no markers, scales vectors, and takes a mean over tokens
@@ -77,7 +71,7 @@ def resolve_model(
     )
     if onnx is None and not files.has_weights:
         raise InputError(
-            f"model folder {files.local}: no weights (*.safetensors or *.bin), but an ONNX file",
+            f"model folder {files.small_files}: no weights (*.safetensors or *.bin), but an ONNX file",
             fix="set model.backend to onnx",
         )
     splade = config.runs_splade and config.output == "sparse" and not card.has_m3_heads
@@ -148,7 +142,7 @@ def resolve_model(
     model = ResolvedModel(
         name=config.name,
         files=files,
-        identity=files.identity if config.output == "dense" else files.whole_identity,
+        identity=files.identity(config.output),
         precision=precision,
         device=device,
         prompts=prompts,
@@ -162,7 +156,6 @@ def resolve_model(
         output=config.output,
         pooling=str(pooling.value) if pooling else "",
         truncate_dim=(config.truncate_dim or card.truncate_dim) if pooling else None,
-        dimension=_dimension(config, card, str(pooling.value)) if pooling else None,
         normalize=config.output == "multivector" and late is None,
         onnx=onnx,
         similarity=similarity,
@@ -188,42 +181,6 @@ def _refuse_no_room(model: ResolvedModel) -> None:
                 allowed=f"{taken + 1} or more",
                 fix=f"set model.{SINGULAR[role]}_max_length, or max_seq_length in the model's files",
             )
-
-
-def choose_device(setting: str, on_gpu: bool) -> str:
-    """`cpu` or `cuda:N`; `auto` is the first GPU if there is one and the backend supports it.
-
-    It is `cpu` if the installed PyTorch is built for the CPU, which is told without importing it.
-    """
-    if setting != "auto":
-        return "cuda:0" if setting == "cuda" else setting
-    with contextlib.suppress(metadata.PackageNotFoundError):
-        on_gpu = on_gpu and not metadata.version("torch").endswith("+cpu")
-    return "cuda:0" if on_gpu and machine.gpus() else "cpu"
-
-
-def find_card(
-    settings: EncoderSettings | RerankSettings, reads: str, find: FindModel
-) -> tuple[str, str, Files, ModelCard]:
-    """The device and the number format that a model is computed in, its files, and their card.
-
-    `reads` is the `output` of `read_card`. Quantized weights are refused: they need other packages, and
-    choose the precision themselves.
-    """
-    device, precision = choose_device(settings.device, settings.on_gpu), settings.precision
-    if precision == "fp16" and device == "cpu":
-        precision = "fp32"  # as FlagEmbedding computes it
-    files = find(settings.name, settings.revision, settings.trust_remote_code)
-    card = read_card(files, reads, settings.name)
-    quantized = card.config.get("quantization_config")
-    if quantized is not None:
-        method = quantized.get("quant_method", "a method that it does not name")
-        raise InputError(
-            f"the weights of model '{settings.name}' are quantized, by {short_repr(method)}",
-            allowed="weights in fp32, fp16 or bf16",
-            fix="take the model that it was quantized from, and set its precision",
-        )
-    return device, precision, files, card
 
 
 def _refuse_if_not_torch(config: EncoderSettings, what: str) -> None:
@@ -461,12 +418,3 @@ def _pooling(
             fix="set model.backend to sentence-transformers, or model.pooling to what it was trained with",
         )
     return pooling
-
-
-def _dimension(config: EncoderSettings, card: ModelCard, pooling: str) -> int | None:
-    """The network's width, if no module, remote code or joined pooling can change it."""
-    width = card.config.get("hidden_size")
-    keeps_width = set(card.module_names) <= set(WIDTH_PRESERVING)
-    if not keeps_width or "+" in pooling or config.trust_remote_code or not isinstance(width, int):
-        return None
-    return width

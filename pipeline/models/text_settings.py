@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from pipeline.core.errors import InputError, short_repr
 from pipeline.core.records import Facts, Role
-from pipeline.models.files import COUNT, OBJECT, Files, JsonType
+from pipeline.models.files import COUNT, FLAG, OBJECT, Files, JsonType
 
 SETTINGS_FILES = tuple(
     f"sentence_{kind}_config.json"
@@ -57,10 +57,35 @@ def read_text_settings(files: Files, output: str, name: str, folder: str = "") -
     file, settings = next(((file, content) for file, content in contents if content), ("", Facts()))
     if output == SCORE and settings.get("transformer_task") == GENERATION:
         return settings
+    tasks, with_length = OUTPUTS_OF_TASKS[output], output in ("dense", "sparse")
+    module_output = "scores" if output == SCORE else "token_embeddings"
+    lowers_case = bool(settings.get("do_lower_case")) and _lowers_case(files, folder)
+    nothing = JsonType("nothing", lambda value: False)
+    loading = JsonType(", ".join(LOADING), lambda value: isinstance(value, dict) and set(value) <= {*LOADING})
+    known = {
+        **LENGTHS,
+        "do_lower_case": JsonType(
+            "false, or true if the tokenizer does that", lambda value: not value or lowers_case
+        ),
+        "transformer_task": JsonType(" or ".join(tasks), lambda value: value in tasks),
+        "modality_config": JsonType(
+            f"text, by forward and {' or '.join(tasks.values())}, and no messages",
+            lambda value: _is_plain_text(value, tasks),
+        ),
+        "module_output_name": JsonType(module_output, lambda value: value == module_output),
+        "processing_kwargs": JsonType(
+            "a max_length of texts" if with_length else "what the tokenizer does without it",
+            lambda value: _is_plain_call(value, with_length),
+        ),
+        "unpad_inputs": FLAG,
+        "query_expansion": OBJECT if output == "multivector" else nothing,
+        "tokenizer_name_or_path": nothing,
+        **{f"{part}_args": loading for part in ("model", "tokenizer", "config")},
+        **{f"{part}_kwargs": loading for part in ("model", "processor", "config")},
+    }
     fix = "choose another model"
     if output != SCORE:
         fix = "encode with sentence-transformers yourself, and set model.backend to precomputed"
-    known = _known(output, _lowers_case(files, folder) if settings.get("do_lower_case") else False)
     for key, value in settings.items():
         where = f"model '{name}': {file}"
         if key not in known:
@@ -77,35 +102,6 @@ def declared_length(settings: Facts, role: Role) -> int | None:
     of_call = [(called.get(part) or {}).get("max_length") for part in TEXTS]
     lengths = (*of_call, settings.get(f"{TASKS[role]}_length"), settings.get("max_seq_length"))
     return next((int(length) for length in lengths if length), None)
-
-
-def _known(output: str, lowers_case: bool) -> dict[str, JsonType]:
-    """The values that run here, for each known key."""
-    tasks = OUTPUTS_OF_TASKS[output]
-    module_output = "scores" if output == SCORE else "token_embeddings"
-    with_length = output in ("dense", "sparse")
-    nothing = JsonType("nothing", lambda value: False)
-    loading = JsonType(", ".join(LOADING), lambda value: isinstance(value, dict) and set(value) <= {*LOADING})
-    lower = JsonType("false, or true if the tokenizer does that", lambda value: not value or lowers_case)
-    return {
-        **LENGTHS,
-        "do_lower_case": lower,
-        "transformer_task": JsonType(" or ".join(tasks), lambda value: value in tasks),
-        "modality_config": JsonType(
-            f"text, by forward and {' or '.join(tasks.values())}, and no messages",
-            lambda value: _is_plain_text(value, tasks),
-        ),
-        "module_output_name": JsonType(module_output, lambda value: value == module_output),
-        "processing_kwargs": JsonType(
-            "a max_length of texts" if with_length else "what the tokenizer does without it",
-            lambda value: _is_plain_call(value, with_length),
-        ),
-        "unpad_inputs": JsonType("true or false", lambda value: isinstance(value, bool)),
-        "query_expansion": OBJECT if output == "multivector" else nothing,
-        "tokenizer_name_or_path": nothing,
-        **{f"{part}_args": loading for part in ("model", "tokenizer", "config")},
-        **{f"{part}_kwargs": loading for part in ("model", "processor", "config")},
-    }
 
 
 def _is_plain_text(modalities: object, tasks: Mapping[str, str]) -> bool:

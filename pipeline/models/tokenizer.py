@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from pipeline.core import machine
 from pipeline.core.errors import InputError, short_repr
 from pipeline.core.records import Facts
-from pipeline.models.files import Files, damaged, untrusted_code
+from pipeline.models.files import TOKEN_IDS, Files, damaged, untrusted_code
 from pipeline.storage.artifacts import Draft, Recipe
 from pipeline.storage.hashing import hash_json
 from pipeline.storage.store import Store, user_store
@@ -131,7 +131,7 @@ def prepare_tokenizer(
     """
     plain = {
         "schema": SCHEMA,
-        "files": files.identity_of(files.text_files()),
+        "files": files.identity(TOKEN_IDS),
         "folder": folder,
         "settings": [*settings[1:]],
         **{package: metadata.version(package) for package in ("transformers", "tokenizers")},

@@ -19,10 +19,9 @@ from pipeline.core.plugins import origin
 from pipeline.core.records import Collection, Float64, Int64, Ranking
 from pipeline.core.result_files import RANKING
 from pipeline.data.loading import Identity, identify
-from pipeline.encoders import choice
 from pipeline.encoders.base import ModelSource
 from pipeline.encoders.batching import Usage
-from pipeline.encoders.openers import resolve
+from pipeline.encoders.openers import choose, resolve
 from pipeline.engines.engine import EngineFactory
 from pipeline.metrics.definitions import Measure
 from pipeline.models.finding import find_model
@@ -101,10 +100,10 @@ class Identities:
     def settle(self, config: Config) -> Config:
         """The config with the backends that `auto` takes, and vectors compared as models declare it.
 
-        See `pipeline.encoders.choice`.
+        See `pipeline.encoders.openers.choose`.
         """
         metric, resolve = config.index.metric, self.resolve
-        return config.with_models(lambda section: choice.choose(section, metric, resolve))
+        return config.with_models(lambda section: choose(section, metric, resolve))
 
 
 @dataclass(eq=False)

@@ -166,7 +166,7 @@ class Benchmark:
                     used[-1]["guessed"] = model.guessed
                 decided = {name: value._asdict() for name, value in model.decided.items()}
                 settings.append({"name": model.name, "settings": decided})
-                if compared := source.comparison(self.store):
+                if source.conversion and (compared := source.comparison(self.store)):
                     settings[-1]["comparison"] = compared
         return used, settings
 

@@ -233,7 +233,7 @@ def finish(benchmark: Benchmark, folder: Path) -> Result:
         if isinstance(source, TextOpener):
             for doubt in filter(None, (model.guessed, model.hint)):
                 log.warning("model %s: %s", model.name, doubt)
-        computes = source.device == "cpu" and any(benchmark.stages[name].engine for name in to_make)
+        computes = model.device == "cpu" and any(benchmark.stages[name].engine for name in to_make)
         if computes and (lacking := machine.emulated_precision(model.precision)):
             faster = ", ".join(machine.fast_precisions()) or "none"
             log.warning(

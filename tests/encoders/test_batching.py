@@ -117,7 +117,7 @@ def test_little_is_tokenized_before_anything_is_computed(monkeypatch: pytest.Mon
 
 NO_CARD: Any = None
 MODEL = ResolvedModel(
-    name="tiny", files=Files(), identity={}, pooling="mean", precision="fp32", device="cpu",
+    name="tiny", files=Files(Path()), identity={}, pooling="mean", precision="fp32", device="cpu",
     prompts={"passages": ("", ""), "queries": ("", "")}, max_lengths={"passages": 20, "queries": 20},
     pad_id=0, tokenizers={}, tokenizer=ModelTokenizer(Path(), "", TokenizerSettings("tiny")), card=NO_CARD,
 )  # fmt: skip

@@ -18,7 +18,7 @@ Changes = Mapping[str, object]
 
 
 def identity(folder: Path, trusted: bool = False) -> object:
-    return find_model(str(folder), None, trusted).identity
+    return find_model(str(folder), None, trusted).identity("dense")
 
 
 def test_the_bundled_weights_are_the_original_s(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,13 +132,13 @@ def test_code_of_another_repository_is_in_the_identity_by_its_commit(
     main.parent.mkdir(parents=True)
     main.write_text("a" * 40, encoding="utf-8")
     files = find_model(str(folder), None, True)
-    assert files.identity["code"] == {"org/impl": "a" * 40}
+    assert files.identity("dense")["code"] == {"org/impl": "a" * 40}
     files.check()
     main.write_text("b" * 40, encoding="utf-8")
-    assert identity(folder, trusted=True) != files.identity
+    assert identity(folder, trusted=True) != files.identity("dense")
     with pytest.raises(InputError, match="the Python files of org/impl changed while the run"):
         files.check()
-    assert "code" not in find_model(str(folder), None, False).identity  # it does not run
+    assert "code" not in find_model(str(folder), None, False).identity("dense")  # it does not run
 
 
 @pytest.mark.parametrize("name", ["{other}--mod.Class", "../other/mod.Class", "{other}/mod.Class"])

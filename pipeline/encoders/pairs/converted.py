@@ -73,7 +73,7 @@ class RerankConversion(Conversion):
         plain = {
             "schema": SCHEMA,
             "pairs": True,
-            "model": model.files.identity,
+            "model": model.identity,
             "tokenizer": model.tokenizer.probe,
             "trust_remote_code": model.trust_remote_code,
             "openvino": metadata.version("openvino"),
