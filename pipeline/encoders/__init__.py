@@ -1,7 +1,7 @@
 """Models as backends run them: texts in, vectors out; pairs of texts in, scores out.
 
 A backend is a function that loads a model as a `batching.Backend` (one that runs PyTorch extends
-`torch.backend.TorchBackend`), or a reranker as an `opener.Scorer`; and an `opener.Conversion`, if it makes
+`torch.backend.TorchBackend`), or a reranker as an `opener.Scorer`; and a `conversion.Conversion`, if it makes
 something of the model's files first. `openers.TEXTS` and `openers.PAIRS` list them; see docs/models.md.
 """
 

@@ -4,7 +4,6 @@ from .agreement import (
     Watch as Watch,
     sample_tokens as sample_tokens,
 )
-from .base import ModelSource as ModelSource
 from .batching import (
     TokenBatch as TokenBatch,
     Usage as Usage,
@@ -14,5 +13,6 @@ from .batching import (
     text_windows as text_windows,
     tokenize as tokenize,
 )
-from .opener import Conversion as Conversion, Encoder as Encoder, Opener as Opener
+from .conversion import Conversion as Conversion
+from .opener import Encoder as Encoder, ModelSource as ModelSource, Opener as Opener
 from .openers import resolve as resolve

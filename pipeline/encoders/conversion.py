@@ -1,4 +1,4 @@
-"""Conversion of a torch model for another backend: the process it runs in, and the check of its vectors.
+"""Conversion of a model for another backend: what it gives, its process, and the check of its vectors.
 
 Converting takes several times the memory of the converted model, so it runs in a process of its own, which
 gives all of that back when it ends (`pipeline.core.subprocesses`). Rows that the model's library gives are
@@ -11,21 +11,61 @@ import os
 import pickle
 import shutil
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pipeline.core.errors import InputError
 from pipeline.core.records import JsonObject
 from pipeline.core.subprocesses import REFUSAL, last_line, run_in_subprocess
-from pipeline.encoders.agreement import LONGEST, SHORT, Probes, sample_tokens
+from pipeline.encoders.agreement import LONGEST, SHORT, Probes, Watch, sample_tokens
 from pipeline.models.files import untrusted_code
 from pipeline.models.model import ResolvedBase, ResolvedModel
-from pipeline.storage.artifacts import Draft, Recipe
+from pipeline.storage.artifacts import Artifact, Draft, Recipe
+from pipeline.storage.store import Store
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
 
 TOKENIZER = "tokenizer.json"
+
+
+class Conversion(ABC):
+    """What a backend makes of a model's files once, before it runs the model; a subclass says how."""
+
+    def suits(self, model: Any) -> bool:
+        """Whether the backend runs a model fast on this machine, as far as its files tell."""
+        return True
+
+    @abstractmethod
+    def recipe(self, model: Any) -> Recipe:
+        """All that shapes the converted model."""
+
+    @abstractmethod
+    def make(self, model: Any, store: Store) -> Artifact:
+        """The converted model, from the store or made now.
+
+        It has rows of its library in the file `PROBES`, unless it was compared with the library while it was
+        made.
+
+        Raises:
+            InputError: The backend cannot run the model, or gives other results than its library.
+        """
+
+    def watch(self, model: Any, folder: Path, tokenizer: Tokenizer) -> Watch | None:
+        """What compares a few rows while texts are encoded; None if that is not needed."""
+        return None
+
+    def is_exact(self, model: Any) -> bool:
+        """Whether rows beyond the limit are refused; otherwise their distance is only shown."""
+        return True
+
+    def fix(self, model: Any) -> str:
+        """What to set if the rows are too far from those of the library."""
+        return "set another model.backend"
 
 
 def conversion_recipe(

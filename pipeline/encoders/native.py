@@ -23,8 +23,7 @@ from pipeline.core.records import Float32, Int64, RaggedRows
 from pipeline.encoders import conversion
 from pipeline.encoders.agreement import CHECKS, PROBES, Watch
 from pipeline.encoders.batching import TokenBatch
-from pipeline.encoders.conversion import TOKENIZER
-from pipeline.encoders.opener import Conversion
+from pipeline.encoders.conversion import TOKENIZER, Conversion
 from pipeline.encoders.torch.loading import largest_weights, refuse_missing_heads
 from pipeline.models.model import ResolvedModel
 from pipeline.models.outputs import splade_obstacle

@@ -24,7 +24,7 @@ from pipeline.core.records import Float32, Int64, JsonObject
 from pipeline.encoders import conversion
 from pipeline.encoders.agreement import PROBES
 from pipeline.encoders.batching import TokenBatch
-from pipeline.encoders.opener import Conversion
+from pipeline.encoders.conversion import Conversion
 from pipeline.models.card import max_positions
 from pipeline.models.files import damaged
 from pipeline.models.model import ResolvedModel

@@ -1,9 +1,9 @@
-"""Local models: their conversion, their loading and the texts that they encode.
+"""Sources of embeddings and of pair scores, and those that are local models.
 
-An opener holds a section of the config and its resolved model. It gives the model's part of artifact keys,
-converts the model once where its backend needs that, and loads it: for texts as an `Encoder`, for pairs of
-texts as a `Scorer`. Backends are modules with a function `load`, which `openers.TEXTS` and `openers.PAIRS`
-list.
+A source is a local model, a server, or files. The opener of a local model holds a section of the config and
+its resolved model. It gives the model's part of artifact keys, converts the model once where its backend
+needs that, and loads it: for texts as an `Encoder`, for pairs of texts as a `Scorer`. Backends are modules
+with a function `load`, which `openers.TEXTS` and `openers.PAIRS` list.
 """
 
 from __future__ import annotations
@@ -16,28 +16,20 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, cast
 
 import numpy as np
 from typing_extensions import override
 
-from pipeline.config import EncoderSettings, RerankSettings
+from pipeline.config import EncoderSettings, RerankSettings, RowSettings, ScorerSettings, keyed_settings
 from pipeline.core import machine
 from pipeline.core.display import NO_BAR, Bar
 from pipeline.core.errors import InputError
-from pipeline.core.records import Facts, Float32, JsonObject, Role
+from pipeline.core.records import Collection, Facts, Float32, JsonObject, Role, VectorForm
 from pipeline.encoders import batching
-from pipeline.encoders.agreement import (
-    CHECKS,
-    LIMITS,
-    PAIR_LIMITS,
-    PAIRS,
-    PROBES,
-    Probes,
-    Watch,
-)
-from pipeline.encoders.base import EmbeddingSource, ModelSource, ScoreSource
+from pipeline.encoders.agreement import CHECKS, LIMITS, PAIR_LIMITS, PAIRS, PROBES, Probes, Watch
 from pipeline.encoders.batching import Backend, RowArrays, Usage
+from pipeline.encoders.conversion import Conversion
 from pipeline.models.model import CalibrationCorpus, ResolvedModel
 from pipeline.models.reranker import ResolvedReranker
 from pipeline.storage.artifacts import Artifact, Recipe
@@ -45,44 +37,84 @@ from pipeline.storage.store import Store
 from pipeline.storage.vector_shards import check_dimensions
 
 if TYPE_CHECKING:
-    from tokenizers import Tokenizer
+    import pyarrow as pa
 
 log = logging.getLogger(__name__)
 
+SCORE_SCHEMA = 1
+"""Schema of what is computed for a pair."""
+COMPARISON, COMPARISON_SCHEMA = "comparison", 4
+"""The stage, in the user's store, of comparisons of converted models with their library."""
 
-class Conversion(ABC):
-    """What a backend makes of a model's files once, before it runs the model; a subclass says how."""
 
-    def suits(self, model: Any) -> bool:
-        """Whether the backend runs a model fast on this machine, as far as its files tell."""
-        return True
+class ModelSource:
+    """Source of embeddings or pair scores: a local model, a server, or files."""
 
-    @abstractmethod
-    def recipe(self, model: Any) -> Recipe:
-        """All that shapes the converted model."""
+    served: ClassVar[bool] = False  # whether a server computes them; `connect` gives the connection
 
-    @abstractmethod
-    def make(self, model: Any, store: Store) -> Artifact:
-        """The converted model, from the store or made now.
+    @property
+    def device(self) -> str:
+        """The device of this machine that is used: `cpu` or `cuda:N`."""
+        return "cpu"
 
-        It has rows of its library in the file `PROBES`, unless it was compared with the library while it was
-        made.
+    def check(self) -> None:
+        """Refuse settings that a server cannot be asked with; asks it nothing."""
+        raise NotImplementedError
 
-        Raises:
-            InputError: The backend cannot run the model, or gives other results than its library.
+    def confirm(self, store: Store, fresh: bool) -> None:
+        """Check that a served model still returns what is cached; cache keys cannot detect that."""
+        raise NotImplementedError
+
+    def open(self, store: Store) -> Any:
+        """The loaded local model, an `Encoder` or a `Scorer`; `store` holds what is converted for it."""
+        raise NotImplementedError
+
+    def connect(self) -> Any:
+        """The connection to a server, with the methods of `open`'s result and `close`.
+
+        Several threads may use it at once.
         """
+        raise NotImplementedError
 
-    def watch(self, model: Any, folder: Path, tokenizer: Tokenizer) -> Watch | None:
-        """What compares a few rows while texts are encoded; None if that is not needed."""
-        return None
 
-    def is_exact(self, model: Any) -> bool:
-        """Whether rows beyond the limit are refused; otherwise their distance is only shown."""
-        return True
+class EmbeddingSource(ModelSource, ABC):
+    """Source of a row for each text: a vector, word weights or token vectors."""
 
-    def fix(self, model: Any) -> str:
-        """What to set if the rows are too far from those of the library."""
-        return "set another model.backend"
+    model: ResolvedModel | None = None  # the local model; None where a server or files give the rows
+    stored: ClassVar[bool] = False  # whether files hold the rows, which `take` reads
+    unit_length: ClassVar[bool] = False  # whether rows that are to have length 1 must have it already
+
+    @abstractmethod
+    def ingredients(self, role: Role, /) -> JsonObject:
+        """The parts of the key of rows that the source decides, by name."""
+
+    def match(self, collection: Collection) -> None:
+        """Refuse files that do not fit a collection."""
+        raise NotImplementedError
+
+    def form(self, settings: RowSettings) -> VectorForm:
+        """What settings make of whole vectors, their number format apart."""
+        dimensions = self.model.truncate_dim if self.model else settings.truncate_dim
+        given_at_length_1 = self.unit_length and settings.normalize
+        return VectorForm(dimensions, settings.normalize, given_at_length_1=given_at_length_1)
+
+    def take(self, role: Role, rows: range, ids: pa.ChunkedArray) -> RowArrays:
+        """The rows of consecutive texts; `ids` are the texts', Arrow strings [rows], for messages."""
+        raise NotImplementedError
+
+
+class ScoreSource(ModelSource, ABC):
+    """Source of a score for each pair of a query and a passage."""
+
+    settings: ScorerSettings
+
+    @abstractmethod
+    def ingredients(self) -> JsonObject:
+        """The parts of the key of scores that the source decides, by name."""
+
+    def recipe(self) -> JsonObject:
+        """All that shapes the score of a pair, besides its texts, in artifact keys."""
+        return {"schema": SCORE_SCHEMA, **self.ingredients(), **keyed_settings(self.settings, "scores")}
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,14 +205,10 @@ class Opener(ModelSource, ABC):
         prepared = self.prepare(store) if self.conversion or self.library else None
         return self.load(prepared.folder if prepared else None)
 
-    def prepared_key(self) -> JsonObject:
-        """The key of the converted model, in keys of what it computes; empty if there is none."""
-        return {"prepared": self.conversion.recipe(self.model).key} if self.conversion else {}
-
-
-COMPARISON = "comparison"
-"""The stage, in the user's store, of comparisons of converted models with their library."""
-COMPARISON_SCHEMA = 4
+    def ingredients(self, *role: Role) -> JsonObject:
+        """The model's part of artifact keys, for the role of its texts, and the key of the converted one."""
+        prepared = {"prepared": self.conversion.recipe(self.model).key} if self.conversion else {}
+        return {"model": self.model.recipe(*role), **prepared}
 
 
 class TextOpener(Opener, EmbeddingSource):
@@ -203,8 +231,10 @@ class TextOpener(Opener, EmbeddingSource):
 
     @override
     def comparison_recipe(self) -> Recipe:
-        backend = {"backend": self.settings.backend, "precision": self.model.precision}
-        return Recipe(COMPARISON, {"schema": COMPARISON_SCHEMA, **backend, **self.prepared_key()})
+        plain = {"schema": COMPARISON_SCHEMA, "backend": self.settings.backend}
+        if self.conversion:  # which gives the key all else that shapes the model
+            plain["prepared"] = self.conversion.recipe(self.model).key
+        return Recipe(COMPARISON, {**plain, "precision": self.model.precision})
 
     @override
     def compare(self, prepared: Path | None) -> Facts:
@@ -226,10 +256,6 @@ class TextOpener(Opener, EmbeddingSource):
             "lowest_cosine": round(agreement.lowest, 7),
             "mean_cosine": round(agreement.mean, 7),
         }
-
-    @override
-    def ingredients(self, role: Role) -> JsonObject:
-        return {"model": self.model.recipe(role), **self.prepared_key()}
 
     def calibrated_on(self, corpus: CalibrationCorpus | None) -> TextOpener:
         """The same model, whose int8 form is calibrated on the passages of a collection."""
@@ -329,7 +355,3 @@ class PairOpener(Opener, ScoreSource):
             "pairs": len(PAIRS),
             "largest_difference": float(f"{difference:.2g}"),
         }
-
-    @override
-    def ingredients(self) -> JsonObject:
-        return {"model": self.model.recipe(), **self.prepared_key()}

@@ -34,7 +34,7 @@ from pipeline.data.collection_files import open_texts
 from pipeline.encoders import agreement, conversion
 from pipeline.encoders.agreement import PROBES, Forward, Watch
 from pipeline.encoders.batching import TokenBatch, Usage, Window, batches, tokenize
-from pipeline.encoders.opener import Conversion
+from pipeline.encoders.conversion import Conversion
 from pipeline.encoders.torch.attention import limit_last_layer_to_first_token
 from pipeline.encoders.torch.loading import load_network
 from pipeline.models.card import max_positions

@@ -24,8 +24,8 @@ from pipeline.core.records import (
     Texts,
     TokenEmbeddings,
 )
-from pipeline.encoders.base import EmbeddingSource
 from pipeline.encoders.batching import RowArrays
+from pipeline.encoders.opener import EmbeddingSource
 from pipeline.formats.npy import (
     SparseMatrix,
     VectorFile,

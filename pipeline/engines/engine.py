@@ -18,9 +18,8 @@ from pipeline.core.display import Bar, counted
 from pipeline.core.errors import InputError
 from pipeline.core.installation import require
 from pipeline.core.records import Embeddings, Float32, Ranking, Role, TextPair, UInt8
-from pipeline.encoders.base import ModelSource
 from pipeline.encoders.batching import Usage
-from pipeline.encoders.opener import Encoder, Opener, Scorer
+from pipeline.encoders.opener import Encoder, ModelSource, Opener, Scorer
 from pipeline.engines.base import Content, Engine, Job, Part, PartResult
 from pipeline.storage.store import Store
 

@@ -31,7 +31,7 @@ from pipeline.models.files import (
     JsonType,
     damaged,
 )
-from pipeline.models.text_settings import TASKS, declared_length, read_text_settings
+from pipeline.models.text_settings import TASKS, read_text_settings
 
 WIDTH_PRESERVING = ("Transformer", "Pooling", "Normalize", "Dropout")
 """Modules after which a vector has as many dimensions as the network's hidden states."""
@@ -96,9 +96,6 @@ class ModelCard:
     pooling: str | None
     pools_prompt: bool  # whether the prompt's tokens are pooled with the text's
     prompts: dict[Role, str]  # prompt put before each text, by role; roles with an empty prompt are left out
-    # For each role the tokens that sentence-transformers is told to keep of a text; roles for which it is
-    # told nothing are left out.
-    max_lengths: dict[Role, int]
     similarity: str  # what vectors are compared by, as sentence-transformers names it; or ""
     tokenizer_length: int | None  # number of tokens that the tokenizer's settings allow
     tokenizer_class: str | None  # the class that the tokenizer's settings name
@@ -114,7 +111,7 @@ class ModelCard:
     task_adapters: dict[Role, int]
     pad_id: int  # the id of the padding token; 0 where none is named
     settings: Facts  # content of `config_sentence_transformers.json`
-    transformer: Facts  # settings of the Transformer module
+    texts: dict[Role, Facts]  # for each role settings of the Transformer module that its texts go to
     stanford: Facts  # content of `artifact.metadata`
     absent: tuple[str, ...]  # files that would say how the model is used, and are not there
 
@@ -154,7 +151,6 @@ def read_card(files: Files, output: str, name: str) -> ModelCard:
     adapters = config.get("lora_adaptations") or []
     own_code = (config.get("auto_map") or {}).values()
     texts = {role: read_text_settings(files, output, name, folder) for role, folder in networks.items()}
-    lengths = {role: declared_length(texts[role] or texts["passages"], role) for role in ROLES}
     tokenizer = files.read_json(
         inside + "tokenizer_config.json", model_max_length=SIZE, add_bos_token=FLAG, add_eos_token=FLAG
     )
@@ -171,7 +167,6 @@ def read_card(files: Files, output: str, name: str) -> ModelCard:
         pooling=_pooling(pooling, name),
         pools_prompt=pooling.get("include_prompt") is not False,
         prompts=_prompts(settings.get("prompts") or {}, name),
-        max_lengths={role: length for role, length in lengths.items() if length},
         similarity=settings.get("similarity_fn_name") or "",
         tokenizer_class=tokenizer.get("tokenizer_class"),
         has_chat_template=(folder / "chat_template.jinja").is_file() or bool(tokenizer.get("chat_template")),
@@ -187,7 +182,7 @@ def read_card(files: Files, output: str, name: str) -> ModelCard:
         },
         pad_id=max(int(config.get("pad_token_id") or 0), 0),
         settings=settings,
-        transformer=texts["passages"],
+        texts=texts,
         stanford=files.read_json(STANFORD, **STANFORD_TYPES),
         absent=tuple(
             path for path in DECLARING if not any((folder / at / path).is_file() for at in ("", inside))
@@ -386,7 +381,7 @@ def late_interaction(card: ModelCard, name: str) -> LateInteraction:
         return _stanford(card.stanford)
     return LateInteraction(
         prompts={role: _prompt(settings, task) for role, task in TASKS.items()},
-        max_lengths=_lengths(settings, card.transformer),
+        max_lengths=_lengths(settings, card.texts["passages"]),
         mean=settings.get("similarity_fn_name") == "meanmaxsim",
     )
 

@@ -125,7 +125,7 @@ def _needs_predict(card: ModelCard) -> str:
 
     See its `CrossEncoder`: other modules, a default prompt, and a template that pairs are put into.
     """
-    if card.transformer.get("transformer_task") == GENERATION:
+    if card.texts["passages"].get("transformer_task") == GENERATION:
         return f"the transformer_task {GENERATION}"
     if card.module_names not in ([], ["Transformer"]):
         return f"the modules {', '.join(card.module_names)}"

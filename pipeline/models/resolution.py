@@ -29,6 +29,7 @@ from pipeline.models.card import (
 from pipeline.models.files import STATIC, Files, untrusted_code
 from pipeline.models.model import Origin, ResolvedModel, SettingWithOrigin
 from pipeline.models.onnx_file import POOLINGS, TEXT_VECTORS, TOKEN_VECTORS, OnnxFile, find_onnx
+from pipeline.models.text_settings import TASKS, TEXTS
 from pipeline.models.tokenizer import ModelTokenizer, TokenizerSettings, prepare_tokenizer, token_counter
 
 VECTORS = ["Transformer", "Pooling", "Normalize"]
@@ -368,7 +369,11 @@ def _max_tokens(
     model declares, FlagEmbedding's 512, so scores of one model by the two differ for no other reason.
     """
     configured: int | None = getattr(config, f"{SINGULAR[role]}_max_length")
-    declared = late or card.max_lengths.get(role)
+    # by the tokenizer's call, else for its role, else for all
+    texts = card.texts[role] or card.texts["passages"]
+    called = [(texts.get("processing_kwargs") or {}).get(part) or {} for part in TEXTS]
+    in_files = [*(call.get("max_length") for call in called), texts.get(f"{TASKS[role]}_length")]
+    declared = late or next((int(each) for each in (*in_files, texts.get("max_seq_length")) if each), None)
     limits: list[tuple[int | None, Origin]] = [
         (configured, "config"),
         (None if configured else declared, "model"),

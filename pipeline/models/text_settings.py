@@ -96,14 +96,6 @@ def read_text_settings(files: Files, output: str, name: str, folder: str = "") -
     return settings
 
 
-def declared_length(settings: Facts, role: Role) -> int | None:
-    """The tokens kept of a text, by the tokenizer's call, else for its role, else for all; or None."""
-    called = settings.get("processing_kwargs") or {}
-    of_call = [(called.get(part) or {}).get("max_length") for part in TEXTS]
-    lengths = (*of_call, settings.get(f"{TASKS[role]}_length"), settings.get("max_seq_length"))
-    return next((int(length) for length in lengths if length), None)
-
-
 def _is_plain_text(modalities: object, tasks: Mapping[str, str]) -> bool:
     """Whether texts go to the network's method `forward` as they are, without a chat template."""
     if not isinstance(modalities, Mapping) or "message" in modalities:

@@ -21,9 +21,8 @@ from pipeline.config import FLAT, EngineConfig, RowSettings, keyed_settings
 from pipeline.core.display import silent
 from pipeline.core.errors import InputError
 from pipeline.core.records import Collection, Role, Texts
-from pipeline.encoders.base import EmbeddingSource
 from pipeline.encoders.batching import Usage
-from pipeline.encoders.opener import TextOpener
+from pipeline.encoders.opener import EmbeddingSource, TextOpener
 from pipeline.engines import engine as jobs
 from pipeline.engines.base import Part
 from pipeline.engines.engine import EngineFactory, check_engine

@@ -11,8 +11,7 @@ from typing_extensions import override
 from pipeline.config import EngineConfig, ScorerSettings, keyed_settings
 from pipeline.core.order import descending_id_rank, sort_hits
 from pipeline.core.records import Float32, Int64, Qrels, Ranking
-from pipeline.encoders.base import ScoreSource
-from pipeline.encoders.opener import PairOpener
+from pipeline.encoders.opener import PairOpener, ScoreSource
 from pipeline.engines.engine import EngineFactory, check_engine
 from pipeline.metrics import paired
 from pipeline.metrics.scoring import judged_cells

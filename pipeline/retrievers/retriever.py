@@ -19,8 +19,8 @@ from pipeline.core.plugins import origin
 from pipeline.core.records import Collection, Float64, Int64, Ranking
 from pipeline.core.result_files import RANKING
 from pipeline.data.loading import Identity, identify
-from pipeline.encoders.base import ModelSource
 from pipeline.encoders.batching import Usage
+from pipeline.encoders.opener import ModelSource
 from pipeline.encoders.openers import choose, resolve
 from pipeline.engines.engine import EngineFactory
 from pipeline.metrics.definitions import Measure

@@ -131,7 +131,7 @@ def test_an_extra_that_a_setting_needs_is_named(
     opener = resolve(settings).calibrated_on(CalibrationCorpus({}, tmp_path))
     extra = "int8" if lacks == "nncf" else lacks
     with pytest.raises(InputError, match=rf"needs the package {lacks}.*scripts/setup {extra}"):
-        opener.prepared_key()
+        opener.ingredients("passages")
     leave_the_checkout(monkeypatch, tmp_path)
     with pytest.raises(InputError, match=rf"Run pip install 'benchmarco\[{extra}\]'"):
-        opener.prepared_key()
+        opener.ingredients("passages")

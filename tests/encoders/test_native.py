@@ -201,10 +201,10 @@ def test_what_it_keeps_is_told_without_numba(minilm_folder: Path) -> None:
         "from pipeline.config import BACKENDS\n"
         "from pipeline.encoders import resolve\n"
         f"config = BACKENDS.make(name={str(minilm_folder)!r}, backend='native', precision='int16')\n"
-        "kept = list(resolve(config).prepared_key())\n"
+        "kept = list(resolve(config).ingredients('passages'))\n"
         "print(kept, {'numba', 'tokenizers', 'torch'} & set(sys.modules))\n"
     )
-    assert process(minilm_folder, "-c", script).stdout == "['prepared'] set()\n"
+    assert process(minilm_folder, "-c", script).stdout == "['model', 'prepared'] set()\n"
 
 
 def test_processors_that_add_up_in_another_order_share_no_vectors(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,7 +41,8 @@ def test_int8_is_close_to_fp32_and_not_it(
 def test_other_passages_make_another_model(bge_folder: Path, tmp_path: Path) -> None:
     def key(corpus: CalibrationCorpus, **settings: object) -> str:
         config = BACKENDS.make(name=str(bge_folder), backend="openvino", precision="int8", **settings)
-        return str(resolve(config).calibrated_on(corpus).prepared_key()["prepared"])
+        opener = resolve(config).calibrated_on(corpus)
+        return str(opener.conversion.recipe(opener.model).key)
 
     here, there = CalibrationCorpus({"a": 1}, tmp_path / "a"), CalibrationCorpus({"a": 1}, tmp_path / "b")
     assert key(here) == key(there)

@@ -28,10 +28,10 @@ from pipeline.config.stages import TEXTS
 from pipeline.core.display import NO_BAR, Bar
 from pipeline.core.errors import InputError
 from pipeline.core.records import Float32, JsonObject, Role
-from pipeline.encoders.base import EmbeddingSource, ModelSource, ScoreSource
 from pipeline.encoders.batching import Usage
 from pipeline.encoders.http.client import key_of
 from pipeline.encoders.http.requests import Input, ModelClient, scores_of, vectors_of
+from pipeline.encoders.opener import EmbeddingSource, ModelSource, ScoreSource
 from pipeline.storage.artifacts import Draft, Recipe
 from pipeline.storage.store import Store
 from pipeline.storage.vector_shards import cosines

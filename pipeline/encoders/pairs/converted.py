@@ -23,8 +23,7 @@ from pipeline.core.installation import import_openvino, require
 from pipeline.core.records import Int64
 from pipeline.encoders.agreement import PAIRS
 from pipeline.encoders.batching import TokenBatch, padded
-from pipeline.encoders.conversion import read_task
-from pipeline.encoders.opener import Conversion
+from pipeline.encoders.conversion import Conversion, read_task
 from pipeline.encoders.openvino import (
     FILES,
     TOKENIZER,

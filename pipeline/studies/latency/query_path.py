@@ -22,8 +22,8 @@ from pipeline.core.errors import InputError
 from pipeline.core.order import descending_id_rank
 from pipeline.core.records import Collection, Qrels, Ranking, from_numpy
 from pipeline.core.result_records import in_part
-from pipeline.encoders.base import ModelSource
 from pipeline.encoders.batching import Usage
+from pipeline.encoders.opener import ModelSource
 from pipeline.metrics.scoring import drop_hits, ignored_hits
 from pipeline.retrievers.encoding import EncodingRetriever
 from pipeline.retrievers.fused import FUSE, FusionRetriever
