@@ -49,7 +49,7 @@ try:
     import torch
 
     from pipeline.config import BACKENDS
-    from pipeline.core import machine
+    from pipeline.core import installation, machine
     from pipeline.core.display import silent
     from pipeline.data.sources.folders import SAMPLE
     from pipeline.encoders import Usage, resolve
@@ -398,7 +398,7 @@ def show(rows: list[Row]) -> None:
 
 def versions() -> Row:
     """The machine, the card, and versions."""
-    facts: Row = {"hardware": machine.hardware(), "versions": machine.versions()}
+    facts: Row = {"hardware": machine.hardware(), "versions": installation.versions()}
     facts["torch"] = {"version": torch.__version__, "cuda": torch.version.cuda}
     if torch.cuda.is_available():
         properties = torch.cuda.get_device_properties(0)

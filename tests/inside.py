@@ -82,8 +82,13 @@ def pretend(
         for module in ("core.installation", "encoders.openers"):
             patch.setattr(f"pipeline.{module}.is_installed", lambda package: package != lacks)
     if no_version is not None:
-        found = "pipeline.core.installation.installed_version"
-        patch.setattr(found, lambda name: None if name in no_version else "1")
+        installation = importlib.import_module("pipeline.core.installation")
+        named = {*installation.required_packages()}
+        patch.setattr(
+            installation,
+            "versions",
+            lambda *others: dict.fromkeys(named.union(others).difference(no_version), "1"),
+        )
 
 
 def files_on_disk(patch: pytest.MonkeyPatch) -> list[Any]:

@@ -25,11 +25,11 @@ LINES: dict[str, int] = {
     "config": 2620,
     "core": 1890,
     "data": 2040,
-    "encoders": 5920,
+    "encoders": 5900,
     "engines": 1300,
     "formats": 1810,
     "metrics": 1830,
-    "models": 2420,
+    "models": 2360,
     "native": 3710,
     "report": 300,
     "results": 1150,
@@ -38,8 +38,8 @@ LINES: dict[str, int] = {
     "search": 2590,
     "storage": 1380,
     "studies": 10830,
-    "spine": 32330,
-    "whole": 46870,
+    "spine": 32230,
+    "whole": 46770,
 }
 """The most lines of each package, of the modules at the top, of the spine and of the whole."""
 SETTINGS: dict[str, int] = {

@@ -134,7 +134,7 @@ def _backends(commands: Mapping[str, str]) -> Iterator[Facts]:
         if backend == "auto":
             continue
         state, package = "runs", settings.package
-        if package and installation.installed_version(package) is None:
+        if package and package not in installation.versions(package):
             state = "needs " + commands.get(package, f"pip install '{package}'")
         elif backend == "native" and not machine.has_vnni():
             state = "runs, slowly: this processor has no VNNI"

@@ -10,6 +10,7 @@ import re
 import sys
 import time
 from dataclasses import dataclass
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from types import ModuleType
@@ -20,6 +21,8 @@ DISTRIBUTION = "benchmarco"
 _SETUP = Path(__file__).parents[2] / "scripts" / "setup"
 FOR_DEVELOPERS = ("docs", "test")
 """Extras that no benchmark needs."""
+INDIRECT = ("faiss-gpu", "faiss-gpu-cu12", "faiss-gpu-cuvs", "llvmlite")
+"""Packages that affect results and are not required by name: Faiss for GPUs, and Numba's compiler."""
 HUB_SECONDS = 2.0  # that the hub may take to answer
 
 _REQUIREMENT = re.compile(r"""([\w.-]+)(?:\[[^]]*\])?\s*([^;]*)(?:;.*?extra\s*==\s*["']([\w.-]+))?""")
@@ -53,10 +56,11 @@ def check_versions(*packages: str) -> None:
     from packaging.specifiers import SpecifierSet
 
     wrong: dict[str, str] = {}
-    for name, (versions, _) in required_packages().items():
-        version, supported = installed_version(name), SpecifierSet(versions)
-        if name in packages and version is not None and not supported.contains(version, prereleases=True):
-            wrong[f"{name} {version}"] = f"{name}{supported}"
+    required, installed = required_packages(), versions()
+    for name in (name for name in required if name in packages and name in installed):
+        supported = SpecifierSet(required[name][0])
+        if not supported.contains(installed[name], prereleases=True):
+            wrong[f"{name} {installed[name]}"] = f"{name}{supported}"
     if wrong:
         raise InputError(
             f"installed: {', '.join(wrong)}",
@@ -94,7 +98,7 @@ def installed_packages() -> list[Package]:
     """Python, this package, and those that it requires, extras for users included."""
     packages = [Package("python", None, platform.python_version())]
     for name, (_, extra) in {DISTRIBUTION: ("", ""), **required_packages()}.items():
-        version = installed_version(name)
+        version = versions().get(name)
         command = install_command(extra) if extra else f"pip install '{name}'"
         packages.append(Package(name, extra or None, version, None if version else command))
     return packages
@@ -114,12 +118,15 @@ def required_packages() -> dict[str, tuple[str, str]]:
     return packages
 
 
-def installed_version(package: str) -> str | None:
-    """The version of a package; None if it is not installed."""
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
+@cache
+def versions(*others: str) -> dict[str, str]:
+    """Versions of Python, of this package, of those that it runs with and of `others`, where installed."""
+    installed = {"python": platform.python_version()}
+    for name in (DISTRIBUTION, *required_packages(), *INDIRECT, *others):
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            if version := metadata.version(name):
+                installed[name] = version
+    return installed
 
 
 def ask_hub() -> Hub:

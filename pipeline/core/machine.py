@@ -1,4 +1,4 @@
-"""The cost of a stage (time, memory) and the machine it ran on (hardware, versions), for the record."""
+"""The cost of a stage (time, memory) and the machine that it ran on, for the record."""
 
 from __future__ import annotations
 
@@ -18,13 +18,9 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from pipeline.core.errors import InputError
-from pipeline.core.installation import DISTRIBUTION, installed_version, required_packages
 
 if TYPE_CHECKING:
     from pipeline.core.records import Facts, JsonObject  # it imports NumPy, for which no command waits
-
-INDIRECT = ("faiss-gpu", "faiss-gpu-cu12", "faiss-gpu-cuvs", "llvmlite")
-"""Packages that affect results and are not required by name: Faiss for GPUs, and Numba's compiler."""
 
 LAZY = ("multiprocessing.synchronize", "numpy.ma", "numpy.random")
 """Modules that libraries import in the middle of their work: tqdm to make a lock, `numpy.unique` to look for
@@ -101,14 +97,6 @@ class Meter:
             **({"gpu": gpu} if (gpu := _gpu_use()) else {}),
             **self.notes,
         }
-
-
-@cache
-def versions() -> dict[str, str]:
-    """Versions of Python, of this package, and of those that it runs with and that are installed."""
-    named = (DISTRIBUTION, *required_packages(), *INDIRECT)
-    installed = {name: version for name in named if (version := installed_version(name))}
-    return {"python": platform.python_version(), **installed}
 
 
 _TOTAL, _CAPABILITY = "cuDeviceTotalMem_v2", (75, 76)  # a function and attributes of the CUDA driver

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from pipeline.core import machine
+from pipeline.core import installation, machine
 from pipeline.core.display import counted
 from pipeline.core.errors import InputError, memory_ran_out, short_repr
 
@@ -139,7 +139,7 @@ def share_out(nodes: Sequence[dict[str, float]], workers: int | None, gpu: bool)
 
 def compare(node: str, versions: dict[str, str]) -> None:
     """Refuse a node that has other versions of packages; builds of one version, such as +cpu, are alike."""
-    for package, here in machine.versions().items():
+    for package, here in installation.versions().items():
         there = versions.get(package, "none")
         if there.partition("+")[0] != here.partition("+")[0]:
             raise InputError(

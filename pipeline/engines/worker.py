@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pipeline.core import machine
+from pipeline.core import installation, machine
 from pipeline.core.records import Facts, UInt8
 from pipeline.encoders.opener import Opener, TextOpener
 from pipeline.engines import cluster
@@ -157,7 +157,7 @@ class Worker:
             sent = {name: map(ray.get, chunks) for name, chunks in contents.items()} if contents else None
             self._model = model.load(self._store, sent)
         loaded = self._model is not None if model else None
-        return cluster.node(), machine.versions(), loaded
+        return cluster.node(), installation.versions(), loaded
 
     def run(self, job: Job, inputs: Content) -> tuple[Content, int, str]:
         """The outputs of a part, the items that the job counted on its bar, and the node's name."""

@@ -19,7 +19,7 @@ from typing import Any
 from typing_extensions import override
 
 from pipeline.config import Config
-from pipeline.core import machine
+from pipeline.core import installation, machine
 from pipeline.core.display import Progress, counted, figure, silent
 from pipeline.core.errors import InputError
 from pipeline.core.records import Collection, Facts
@@ -319,7 +319,7 @@ class Benchmark:
                     "from_files": {needed: self._artifacts[needed].content for needed in varying},
                     "hardware": machine.hardware(),
                     "threads": machine.threads(),
-                    "versions": machine.versions(),
+                    "versions": installation.versions(),
                 }
         assert draft.artifact is not None
         session.made.add(self.store.folder(recipe))

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
 
-from pipeline.core import machine
+from pipeline.core import installation, machine
 from pipeline.core.errors import InputError
 from pipeline.core.plugins import packages_of
 from pipeline.core.records import Facts
@@ -63,7 +63,7 @@ def write_result(
         "recipes": recipes,
         "contents": scores[CONTENTS],
         "models": model_settings,
-        "versions": machine.versions() | packages_of(recipes),
+        "versions": installation.versions() | packages_of(recipes),
         "hardware": machine.hardware(),
         "wall_seconds": round(benchmark.seconds, 3),
         "created": datetime.now(UTC).isoformat(timespec="seconds"),

@@ -23,7 +23,7 @@ from pipeline.config import Config
 from pipeline.config.files import load_configs, make_config, with_overrides
 from pipeline.config.settings import Section
 from pipeline.config.stages import ServerSettings
-from pipeline.core import machine
+from pipeline.core import installation, machine
 from pipeline.core.errors import InputError
 from pipeline.core.records import Facts, Int64
 from pipeline.core.result_files import MANIFEST, METRICS, SUITE
@@ -147,7 +147,7 @@ def _measure_one(
             "name": result.record.name,
             "key": result.key,
             "hardware": Hardware.model_validate(machine.hardware()),
-            "versions": machine.versions(),
+            "versions": installation.versions(),
             "bytes_per_passage": result.record.cost.bytes_per_passage,
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
         }

@@ -21,7 +21,7 @@ import numpy as np
 
 from pipeline.comparison.side_by_side import Comparison
 from pipeline.comparison.tables import each_collection, pair_table
-from pipeline.core import display, machine
+from pipeline.core import display, installation
 from pipeline.core.display import BYTES
 from pipeline.core.records import JsonObject
 from pipeline.core.table import Column, FilledColumn, Table, table_of
@@ -191,7 +191,7 @@ def _frame(
         "notes": [note + "." for note in comparison.notes] + data.notes,
         "sections": {target: heading for target, heading in sections.items() if heading},
         "passage_length": PASSAGE_LENGTH,
-        "version": machine.versions().get("benchmarco", ""),
+        "version": installation.versions().get("benchmarco", ""),
     }
 
 
