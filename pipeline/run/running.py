@@ -143,14 +143,11 @@ def prepare(
                 if not benchmark.has(benchmark.retriever.ranking):
                     benchmark.check()
                 run.waiting.append(benchmark)
-    if alone:  # a missing cluster is found before anything is written
-        (benchmark,) = runs[0].waiting
-        for engine in benchmark.engines_to_open()[:1]:
-            session.engine(engine, benchmark.store)
     for run in runs:
         for benchmark in [*run.waiting]:
             with run.leaving_out(benchmark.config.name):
-                check_collection(benchmark, run.alone)
+                if not benchmark.has(benchmark.retriever.ranking):
+                    check_collection(benchmark, run.alone)
         for name, why in run.errors.items():
             log.warning("%s: collection %s is left out: %s", run.config.name, name, why)
         if run.members:
@@ -179,13 +176,14 @@ def _refuse_twice(run: ConfigRun) -> None:
 def check_collection(benchmark: Benchmark, alone: bool = True) -> None:
     """Refuse settings that do not fit the collection, and vectors that this machine does not hold.
 
-    Where others run too, a collection that cannot be read fails again when its turn comes.
+    Where others run too, a collection that cannot be read fails again when its turn comes. One alone opens
+    its engine first: a missing cluster is found before anything is written.
 
     Raises:
         InputError: It says what would fit.
     """
-    if benchmark.has(benchmark.retriever.ranking):
-        return
+    for engine in benchmark.engines_to_open()[:1] if alone else ():
+        benchmark.session.engine(engine, benchmark.store)
     if not benchmark.store.root.is_dir():
         log.info("new cache: %s", benchmark.store.root.absolute())
     try:
