@@ -69,7 +69,8 @@ def guarded(goes_on: str = "") -> Iterator[None]:
         sys.stdout.reconfigure(errors="backslashreplace")  # characters that the locale lacks
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
-        if not isinstance(stream, EscapedStream):
+        if not isinstance(stream, EscapedStream):  # None: the process was started without it
+            stream = stream or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
             setattr(sys, name, EscapedStream(stream))
     _WRITTEN.clear()
     logging.basicConfig(format="benchmarco: %(message)s", stream=sys.stderr)

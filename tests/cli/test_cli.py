@@ -232,6 +232,14 @@ def test_a_pipe_that_nobody_reads_is_no_failure(tmp_path: Path, command: str, re
     assert (done.stdout, done.stderr) == (read, "")
 
 
+@pytest.mark.parametrize(
+    ("command", "code"), [("suites", 0), ("--help", 0), ("no-command", 2), ("run none.yaml", 2)]
+)
+def test_a_closed_output_is_no_failure(tmp_path: Path, command: str, code: int) -> None:
+    """As under a daemon that gives its processes none."""
+    process(tmp_path, "bash", "-c", f"{sys.executable} -m pipeline {command} >&- 2>&-", code=code)
+
+
 def test_letters_of_any_script_stay_in_names(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
