@@ -7,6 +7,8 @@ are Arrow columns, memory-mapped from the artifact that holds them, so a corpus 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
@@ -113,7 +115,12 @@ class Embeddings:
     form: VectorForm = AS_STORED  # what is made of a vector when it is read
 
     def __len__(self) -> int:
-        return sum(map(len, self.shards))
+        return self.ends[-1] if self.ends else 0
+
+    @cached_property
+    def ends(self) -> list[int]:
+        """The number of rows in each shard and all before it."""
+        return list(accumulate(map(len, self.shards)))
 
     @property
     def dimension(self) -> int:

@@ -125,8 +125,7 @@ class Files:
     def text_files(self) -> dict[str, str]:
         """The hashes of a local folder's files that may shape the tokenizer: each one but the weights."""
         patterns = (*TOKENIZER, *CODE)
-        names = [name for name in self.hashes if any(map(PurePath(name).match, patterns))]
-        return {name: self.hashes[name] for name in names}
+        return {name: self.hashes[name] for name in self.hashes if any(map(PurePath(name).match, patterns))}
 
     def check_text_files(self) -> None:
         """As `check`, of the files that `text_files` gives."""

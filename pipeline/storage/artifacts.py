@@ -172,8 +172,7 @@ class Draft:
         manifest |= {"files": self.whole, "facts": self.facts, "made": self.made}
         manifest["sha256"] = hashing.hash_json(manifest)
         # Last, and in one step: a folder is an artifact once its manifest has this name.
-        with whole_files.replacing(self.folder / MANIFEST) as path, open(path, "x", encoding="ascii") as file:
-            file.write(json.dumps(manifest, indent=1))
+        whole_files.write_whole(self.folder / MANIFEST, json.dumps(manifest, indent=1).encode())
         (self.folder / FINISHED).unlink(missing_ok=True)
         self.artifact = Artifact(self.folder, recipe.key, self.whole, self.facts, self.made)
 

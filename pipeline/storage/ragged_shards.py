@@ -7,6 +7,7 @@ A shard is one file of several arrays, in NumPy's `.npy` format, one after the o
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from pathlib import Path
 from typing import BinaryIO
 
@@ -79,15 +80,15 @@ def parts_of(shards: Sequence[RaggedRows], most: int) -> Iterator[tuple[int, Rag
 
     The parts do not depend on how the rows are cut into shards.
     """
+    ends = list(accumulate(map(len, shards)))
     for start, stop in runs(bounds_of(shards), most):
-        spans = vector_shards.spans(shards, start, stop)
+        spans = vector_shards.spans(ends, start, stop)
         yield start, join_rows([slice_rows(shards[number], a, b) for number, a, b in spans])
 
 
 def runs(bounds: Int64, most: int) -> list[tuple[int, int]]:
     """Rows in runs [start, stop) of at most `most` entries or of one row; `bounds` int64 [rows + 1]."""
-    spans = []
-    start = 0
+    spans, start = [], 0
     while start < len(bounds) - 1:
         stop = int(np.searchsorted(bounds, bounds[start] + most, side="right")) - 1
         stop = min(max(stop, start + 1), len(bounds) - 1)

@@ -78,8 +78,7 @@ class Store:
         """
         if self.find(recipe):
             return self
-        if self._of_user is None:
-            self._of_user = user_store()
+        self._of_user = self._of_user or user_store()
         root = self._of_user.root
         with contextlib.suppress(OSError):
             root.mkdir(parents=True, exist_ok=True)
@@ -227,10 +226,9 @@ def user_store() -> Store:
     Raises:
         InputError: None of them is known: this user has no home.
     """
-    named, caches = os.environ.get("BENCHMARCO_CACHE"), os.environ.get("XDG_CACHE_HOME")
-    if named:
+    if named := os.environ.get("BENCHMARCO_CACHE"):
         return Store(Path(named))
-    caches = caches or os.path.expanduser("~/.cache")
+    caches = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     if caches.startswith("~"):
         raise InputError(
             f"user {os.getuid()} has no home: HOME is not set, and the system knows no folder of this user",

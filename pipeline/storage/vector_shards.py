@@ -14,7 +14,8 @@ from __future__ import annotations
 import itertools
 import mmap
 import re
-from collections.abc import Iterable, Iterator, Sequence, Sized
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -37,8 +38,7 @@ def missing_ranges(rows: int, shard_rows: int, whole: Iterable[str]) -> list[tup
 
     The shards named in `whole` may have any length: an earlier run may have used another `shard_rows`.
     """
-    ranges = []
-    start = 0
+    ranges, start = [], 0
     for _, first, last in [*shards_of(whole), ("", rows, rows)]:
         ranges += [(at, min(at + shard_rows, first)) for at in range(start, first, shard_rows)]
         start = max(start, last)
@@ -82,7 +82,7 @@ def check_widths(parts: Sequence[Array]) -> None:
 
 def rows_of(embeddings: Embeddings, start: int, stop: int) -> Embeddings:
     """Rows [start, stop), without a copy."""
-    pieces = (embeddings.shards[number][a:b] for number, a, b in spans(embeddings.shards, start, stop))
+    pieces = (embeddings.shards[number][a:b] for number, a, b in spans(embeddings.ends, start, stop))
     return Embeddings(tuple(pieces), embeddings.form)
 
 
@@ -108,7 +108,7 @@ def read_rows(embeddings: Embeddings, start: int, stop: int) -> Float32:
     """
     rows = np.empty((stop - start, embeddings.dimension), np.float32)
     done = 0
-    for number, a, b in spans(embeddings.shards, start, stop):
+    for number, a, b in spans(embeddings.ends, start, stop):
         part = embeddings.shards[number][a:b]
         if len(part) == len(rows) and part.dtype == np.float32 and embeddings.form == AS_STORED:
             return np.asanyarray(part)
@@ -120,7 +120,7 @@ def read_rows(embeddings: Embeddings, start: int, stop: int) -> Float32:
 def gather_rows(embeddings: Embeddings, rows: Int64) -> Float32:
     """float32 [n, dimension]: rows in ascending order, repeats allowed; releases the memory of each shard."""
     picked = np.empty((len(rows), embeddings.dimension), np.float32)
-    starts = np.cumsum([0, *map(len, embeddings.shards)])
+    starts = np.array([0, *embeddings.ends])
     for number in np.unique(np.searchsorted(starts, rows, side="right") - 1):
         first, last = np.searchsorted(rows, starts[number : number + 2])
         shard = embeddings.shards[number]
@@ -147,7 +147,7 @@ def join_rows(parts: Sequence[Float32], order: Int64) -> Float32:
 
 def release_memory(embeddings: Embeddings, start: int, stop: int) -> None:
     """Release the memory that rows of memory-mapped shards occupy; the system may keep them in its cache."""
-    for number, a, b in spans(embeddings.shards, start, stop):
+    for number, a, b in spans(embeddings.ends, start, stop):
         shard = embeddings.shards[number]
         mapped = getattr(shard, "_mmap", None)  # private: numpy.memmap has no public name for it
         if mapped is None:
@@ -158,13 +158,13 @@ def release_memory(embeddings: Embeddings, start: int, stop: int) -> None:
         machine.release_pages(shard, first, offset + b * row_bytes - first)
 
 
-def spans(shards: Iterable[Sized], start: int, stop: int) -> Iterator[tuple[int, int, int]]:
-    """The number of each shard that holds some of rows [start, stop), and its own rows [a, b) of them."""
-    before = 0
-    for number, shard in enumerate(shards):
-        if start < before + len(shard) and before < stop:
-            yield number, max(start - before, 0), min(stop - before, len(shard))
-        before += len(shard)
+def spans(ends: Sequence[int], start: int, stop: int) -> Iterator[tuple[int, int, int]]:
+    """The number of each shard with some of rows [start, stop), its own rows [a, b); `Embeddings.ends`."""
+    for number in range(bisect_right(ends, start), len(ends)):
+        before = ends[number - 1] if number else 0
+        if before >= stop:
+            return
+        yield number, max(start - before, 0), min(stop, ends[number]) - before
 
 
 def check_vectors(vectors: Float32, ids: Iterable[str], normalized: bool) -> None:
@@ -205,9 +205,8 @@ def cosines(a: Float32, b: Float32) -> Float64:
     """float64 [n]: the cosine of each row of two matrices; NaN where a row is all zeros."""
     left, right = a.astype(np.float64), b.astype(np.float64)
     with np.errstate(invalid="ignore", divide="ignore"):
-        found: Float64 = (left * right).sum(axis=1) / (
-            np.linalg.norm(left, axis=1) * np.linalg.norm(right, axis=1)
-        )
+        found: Float64 = (left * right).sum(axis=1)
+        found /= np.linalg.norm(left, axis=1) * np.linalg.norm(right, axis=1)
     return found
 
 

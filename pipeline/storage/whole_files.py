@@ -159,8 +159,7 @@ def write_whole(path: Path, content: bytes) -> None:
 
 def write_json(path: Path, value: Facts) -> None:
     """Write a small JSON file for people to read too."""
-    with replacing(path) as temporary, open(temporary, "x", encoding="utf-8") as file:
-        file.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+    write_whole(path, (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode())
 
 
 @contextlib.contextmanager
