@@ -173,11 +173,10 @@ def _explained(block: Block, form: Form, error: ValueError) -> InputError:
         place = f"{block.path}, line {number}"
         if len(fields) != len(form.columns):
             return wrong_width(block, number, len(fields), form)
-        named = dict(zip(form.columns, fields, strict=True))
         try:
             _convert_one(form, fields)
         except ValueError:
-            found = f"{place}: the {form.value} is {short_repr(named[form.value])}"
+            found = f"{place}: the {form.value} is {short_repr(fields[form.columns.index(form.value)])}"
             return InputError(found, allowed=form.rule, fix="correct that line")
     return InputError(f"{block.path}: cannot be read: {error}")
 

@@ -28,7 +28,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.order import MOST_BYTES
 from pipeline.core.records import Array, Int32, Int64, Qrels, from_numpy
 from pipeline.formats.columns import Form, read_columns, repeated_keys, wrong_width
-from pipeline.formats.texts import SourceRecords, read_blocks, refuse_unfit_ids
+from pipeline.formats.texts import SourceRecords, decoded, read_blocks, refuse_unfit_ids
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -143,21 +143,22 @@ def read_qrels(path: Path | str) -> Judgments:
         if line is None:
             continue
         number = block.first + block.data.count(b"\n", 0, line.start())
-        fields = [field.decode(errors="replace") for field in line[0].split()]
+        decoded(line[0], place := f"{path}, line {number}")
+        fields = [field.decode() for field in line[0].split()]
         form = {len(form.columns): form for form in (BEIR, TREC)}.get(len(fields))
         if form is None:
             raise wrong_width(block, number, len(fields), BEIR, TREC)
         if fields[-1].lower() in _HEADER_WORDS:
             if re.match("corpus|doc|passage|pid", fields[0], re.IGNORECASE) and fields[-2][0] in "qQ":
                 raise InputError(
-                    f"{path}, line {number}: the header is {' '.join(fields)}",
+                    f"{place}: the header is {' '.join(fields)}",
                     allowed="query-id corpus-id score",
                     fix="swap the columns of queries and of passages",
                 )
             rows, rest = block.rows - (number + 1 - block.first), block.data[line.end() + 1 :]
             block = replace(block, first=number + 1, rows=rows, data=rest)
         elif len(cells := line[0].rstrip().split(b"\t")) != len(fields):
-            _refuse_shifted(f"{path}, line {number}", [cell.decode(errors="replace") for cell in cells])
+            _refuse_shifted(place, cells)
         columns = read_columns(chain([block], blocks), form)
         break
     if columns is None:
@@ -180,12 +181,12 @@ def beir_qrels(query_ids: pa.Array, passage_ids: pa.Array, judged: Judgments | Q
     return "query-id\tcorpus-id\tscore\n" + "".join(lines)
 
 
-def _refuse_shifted(place: str, cells: list[str]) -> None:
+def _refuse_shifted(place: str, cells: list[bytes]) -> None:
     """Refuse a first line whose tabs are around an empty field or one that holds a space.
 
     Lines are split at all white space, so such a field would shift the columns behind it.
     """
-    if len(cells) in (len(BEIR.columns), len(TREC.columns)) and is_grade(cells[-1].strip()):
+    if len(cells) in (len(BEIR.columns), len(TREC.columns)) and is_grade(cells[-1].decode().strip()):
         wrong = next(field for field, cell in enumerate(cells, start=1) if len(cell.split()) != 1)
         raise InputError(
             f"{place}: {len(cells)} fields separated by tabs, and number {wrong} is empty or holds a space",

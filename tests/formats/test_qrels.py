@@ -76,6 +76,10 @@ REFUSED = {
         b"q 1\td1\t1\nq 2\td1\t1\n",
         ", line 1: 3 fields separated by tabs, and number 1 is empty or holds a space",
     ),
+    "no-break space behind an id": (
+        "q1\td1 \u00a0\t1\n".encode(),
+        ", line 1: 3 fields separated by tabs, and number 2 is empty or holds a space",
+    ),
     "passage ids that hold a space": (b"q1\t0\td 1\t1\n", ", line 1: expected 3 or 4 fields"),
     "UTF-16": (TREC.decode().encode("utf-16"), ": is no UTF-8 text"),
     "UTF-16 without its mark": (TREC.decode().encode("utf-16-le"), ": is no UTF-8 text"),
@@ -93,6 +97,10 @@ REFUSED = {
     ),
     "U+3000 as a separator": ("q3\u30000 d1 1 1\n".encode(), ", line 1: the query's id is 'q3\\u30000'"),
     "not UTF-8": (TREC + b"q3 0 d\xe9 1\n", ", line 4: not UTF-8 text (byte 7 of the line is 0xe9)"),
+    "a header that is not UTF-8": (
+        b"requ\xeate\tdocument\tscore\n" + BEIR,
+        ", line 1: not UTF-8 text (byte 5 of the line is 0xea)",
+    ),
     "damaged gzip": (gzip.compress(TREC)[:-9], ": damaged gzip data"),
 }
 BLOCKS = (1, 12, 1 << 21)  # bytes that are read at once
