@@ -111,6 +111,15 @@ def test_a_file_that_changes_under_a_run_is_refused_and_nothing_of_it_kept(
     assert not all(row.reused for row in workplaces.run(workplace, *settings).record.stages)
 
 
+@pytest.mark.parametrize("name", ["corpus.jsonl", "queries.jsonl", "qrels/test.tsv"])
+def test_a_file_that_is_gone_when_it_is_read_is_bad_input(workplace: Path, name: str) -> None:
+    settings = ("name=u", f"cache={workplace}/empty", "model={backend: bm25}")
+    benchmark = Benchmark(config(workplace, *settings), Store(workplace / "empty"))
+    (workplace / "data" / name).unlink()
+    with pytest.raises(InputError, match=f"data/{name}: cannot be read: No such file"):
+        benchmark.run()
+
+
 def test_scores_are_made_again_of_other_hits_under_the_same_key(
     workplace: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -54,17 +54,12 @@ def write_texts(path: Path, batches: Iterable[tuple[pa.Array, pa.Array]]) -> str
 
 
 def write_judgments(
-    draft: Draft,
-    judgments: Judgments,
-    kept: BoolArray,
-    query_rows: Int64,
-    passage_rows: Int64,
-    n_passages: int,
+    draft: Draft, judgments: Judgments, kept: BoolArray, query_rows: Int64, passage_rows: Int64, size: int
 ) -> Qrels:
     """Write the judgments that `kept`, bool [j], chooses, by row number, sorted.
 
     Rows are int64, of each of `query_ids` and of `passage_ids`; -1 is a passage that the corpus lacks. These
-    are written before, sorted: they get the rows after the `n_passages` of the corpus.
+    are written before, sorted: they get the rows after the corpus' own, of which there are `size`.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -76,7 +71,7 @@ def write_judgments(
     with draft.file(MISSING) as path:
         write_texts(path, [(ids.take(by_id).cast("string"), pa.repeat("", len(missing)))])
     rows = passage_rows.copy()
-    rows[missing[by_id.to_numpy()]] = n_passages + np.arange(len(missing))
+    rows[missing[by_id.to_numpy()]] = size + np.arange(len(missing))
     order = np.lexsort((rows[judged], query_rows[queries]))
     qrels = Qrels(query_rows[queries][order], rows[judged][order], judgments.grades[kept][order])
     draft.save_array(QRELS, np.stack([qrels.queries, qrels.passages]).astype("<i8"))

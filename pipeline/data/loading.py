@@ -78,8 +78,7 @@ def identify(config: DataSettings, source: Source | None = None) -> Identity:
     # all queries of a source are the same whatever is judged
     asked = judged | {"qrels": None} if config.unjudged_queries == "keep" else judged
     corpus: JsonObject = {"schema": SCHEMA, "corpus": parts["corpus"]}
-    limited = isinstance(config.corpus, int)  # to a number of passages, and all that are judged
-    of_slice: JsonObject = {"judged": judged} if limited else {}
+    of_slice: JsonObject = {"judged": judged} if isinstance(config.corpus, int) else {}  # which it keeps
     return Identity(
         passages=corpus | of_slice | {"settings": keyed_settings(config, "passages")},
         queries=asked,

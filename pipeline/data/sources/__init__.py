@@ -23,7 +23,7 @@ from pipeline.data.sources import folders
 from pipeline.data.sources.folders import FolderSource, TableSource
 from pipeline.data.sources.repos import Repo
 from pipeline.formats.judgments import Judgments, make_judgments
-from pipeline.formats.tables import TableRows, column_names, is_list, read_rows
+from pipeline.formats.tables import TableRows, column_names, form_of, is_list, read_rows
 from pipeline.formats.texts import Batch, read_blocks
 
 if TYPE_CHECKING:
@@ -43,7 +43,8 @@ class Source(Protocol):
     def identity(self) -> dict[str, JsonObject]:
         """Plain JSON that determines each of `corpus`, `queries` and `qrels`, before slicing.
 
-        Cheap: bytes are hashed and branches resolved, but nothing is parsed.
+        Cheap: bytes are hashed, but nothing is parsed. It is asked before and after the content is read, and
+        says what is there then: a collection that changed meanwhile is refused.
         """
         ...
 
@@ -137,8 +138,7 @@ def add_excluded(source: Source, judgments: Judgments, settings: DataSettings) -
     if not isinstance(source, FolderSource | TableSource) or source.id_field is None:
         return judgments
     path = source.queries_file
-    is_text = path.name.endswith((".jsonl", ".jsonl.gz"))
-    if is_text and not any(_MAY_EXCLUDE.search(block.data) for block in read_blocks(path)):
+    if form_of(path) == "jsonl" and not any(_MAY_EXCLUDE.search(block.data) for block in read_blocks(path)):
         return judgments  # most files are so, and need not be parsed
     pairs = [_excluded(names, column) for names, _, column in _read(path, source.id_field, EXCLUDED)]
     if not any(len(queries) for queries, _ in pairs):

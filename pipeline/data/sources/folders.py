@@ -94,7 +94,7 @@ class FolderSource:
 
     def size(self) -> tuple[int | None, str]:
         """Bytes of the corpus file."""
-        return self.corpus_file.stat().st_size, "B"
+        return _bytes_of(self.corpus_file), "B"
 
     def passages(self) -> Iterator[Batch]:
         """The corpus."""
@@ -200,7 +200,7 @@ class TableSource:
 
     def size(self) -> tuple[int | None, str]:
         """Bytes of the file of passages."""
-        return Path(self.settings.corpus_file).stat().st_size, "B"
+        return _bytes_of(Path(self.settings.corpus_file)), "B"
 
     def passages(self) -> Iterator[Batch]:
         """The rows of the file of passages."""
@@ -245,6 +245,11 @@ def open_table(settings: TableSettings) -> TableSource:
             found = f"data.{name} {path}: {'is a folder' if Path(path).is_dir() else 'no such file'}"
             raise InputError(found, allowed="a CSV, TSV, Parquet or JSON lines file", fix="check the path")
     return TableSource(settings, settings.query_id, Path(settings.queries_file))
+
+
+def _bytes_of(path: Path) -> int | None:
+    """The size of a file; None of one that is gone meanwhile, which its reader refuses."""
+    return path.stat().st_size if path.is_file() else None
 
 
 def _identity(file: str, columns: list[str | None]) -> JsonObject:

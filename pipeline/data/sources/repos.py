@@ -168,9 +168,8 @@ class RepoSource:
     def identity(self) -> dict[str, JsonObject]:
         """The commits, or the bytes of local files."""
         corpus, queries = self.corpus_part.identity(), self.queries_part.identity()
-        qrels: JsonObject = {"questions": queries, "passages": corpus}
-        if self.qrels_part:
-            qrels = self.qrels_part.identity()
+        both: JsonObject = {"questions": queries, "passages": corpus}
+        qrels = self.qrels_part.identity() if self.qrels_part else both
         return {"corpus": corpus, "queries": queries, "qrels": qrels}
 
     def size(self) -> tuple[int | None, str]:
