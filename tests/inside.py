@@ -61,6 +61,7 @@ def pretend(
     gpus: tuple[str, ...] | None = None,
     lacks: str | None = None,
     no_version: tuple[str, ...] | None = None,
+    installed: dict[str, str] | None = None,
     memory: int | None = None,
     disk: int | None = None,
 ) -> None:
@@ -81,8 +82,11 @@ def pretend(
     if lacks is not None:
         for module in ("core.installation", "encoders.openers"):
             patch.setattr(f"pipeline.{module}.is_installed", lambda package: package != lacks)
+    installation = importlib.import_module("pipeline.core.installation")
+    if installed is not None:
+        found = {**installation.versions(), **installed}
+        patch.setattr(installation, "versions", lambda: found)
     if no_version is not None:
-        installation = importlib.import_module("pipeline.core.installation")
         named = {*installation.required_packages()}
         patch.setattr(
             installation,

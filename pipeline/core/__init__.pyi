@@ -1,4 +1,4 @@
-from .display import Bar as Bar, cut as cut, figure as figure, silent as silent
+from .display import Bar as Bar, cut as cut, figure as figure, interval as interval, silent as silent
 from .installation import install_command as install_command
 from .machine import (
     Meter as Meter,

@@ -11,6 +11,7 @@ from workplaces import read_json
 
 from pipeline import data
 from pipeline.config import BACKENDS, SOURCES
+from pipeline.data.sources import open_source
 from pipeline.encoders import Encoder, resolve
 from pipeline.models import CalibrationCorpus
 from pipeline.storage import Recipe, Store
@@ -52,7 +53,8 @@ def saved(bge_folder: Path, tmp_path: Path) -> Callable[..., Path]:
 @pytest.fixture(scope="module")
 def corpus(store: Store) -> CalibrationCorpus:
     """The sample's passages, as the data stage leaves them."""
-    made = store.make(Recipe("data", {}), lambda draft: data.load(SOURCES.make(source="sample"), draft))
+    settings = SOURCES.make(source="sample")
+    made = store.make(Recipe("data", {}), lambda draft: data.load(open_source(settings), settings, draft))
     return CalibrationCorpus({"sample": 1}, made.folder / "corpus.arrow")
 
 

@@ -2,12 +2,12 @@
 
 import pickle
 from collections.abc import Callable
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from inside import pretend
 from safetensors.torch import save_file
 from transformers import BertConfig, BertModel, NomicBertConfig, NomicBertModel
 
@@ -38,8 +38,7 @@ def test_weights_that_only_transformers_knows_by_their_name_are_there_or_missing
 def test_a_library_too_old_for_this_package_is_named_before_it_fails(
     package: str, saved: Saved, opened: Opened, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    known = metadata.version
-    monkeypatch.setattr(metadata, "version", lambda name: "1.3.5" if name == package else known(name))
+    pretend(monkeypatch, installed={package: "1.3.5"})
     message = rf"installed: {package} 1\.3\.5\. Allowed: {package}>=.*\. Run pip install '{package}>="
     with pytest.raises(InputError, match=message):
         opened(store, name=saved(BertModel(BertConfig(**SHAPE))), backend="flag")

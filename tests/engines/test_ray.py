@@ -273,7 +273,7 @@ class Named:
 
     name: str
     device: str = "cpu"
-    files: Any = field(default_factory=lambda: SimpleNamespace(local=None))
+    files: Any = field(default_factory=lambda: SimpleNamespace(repo="of the hub"))
 
 
 class Dying(Opener):

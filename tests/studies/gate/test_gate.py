@@ -13,7 +13,7 @@ from scipy.stats import sem
 from workplaces import benchmarco, document, process, read_json, seal
 
 from pipeline import InputError, compare, metrics
-from pipeline.core import figure
+from pipeline.core import interval
 from pipeline.results import Result
 from pipeline.studies.gate import EXIT_CODES, Bets, Gates, gate_result, gate_results
 from pipeline.studies.page import QueryData
@@ -144,9 +144,8 @@ def test_compare_gate_and_page_show_one_interval() -> None:
         assert (gated.ci_low, gated.ci_high, gated.interval_fragile) == ends
         data = QueryData(1, [], [], {}, {}, []).json(comparison)
         assert tuple(data["pairs"][0][3:6]) == ends
-        mark = "~" * pair.fragile
-        assert f"{figure(ends[:2], '+.4f')}{mark}" in str(gate)
-        assert f"[{figure(ends[:2], '+.4f', ', ')}]{mark}" in str(comparison)
+        assert interval(*ends, "+.4f") in str(gate)
+        assert interval(*ends, "+.4f", "[{}, {}]") in str(comparison)
         marked += pair.fragile
     assert 0 < marked < 30
 
