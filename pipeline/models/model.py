@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 from pipeline.core.display import cut
 from pipeline.core.records import ROLES, Facts, JsonObject, Role
 from pipeline.models.card import UNLIMITED, WIDTH_PRESERVING, ModelCard, max_positions
-from pipeline.models.files import Files
+from pipeline.models.files import Files, damaged
 from pipeline.models.onnx_file import OnnxFile
 from pipeline.models.tokenizer import ModelTokenizer, token_counter
 
@@ -151,8 +151,7 @@ class ResolvedModel(ResolvedBase):
 def model_record(model: ResolvedBase) -> Facts:
     """What is known of a model and what its files do not say, as plain JSON; fetches its files."""
     files, card = model.files, model.card
-    folder = files.folder()
-    positions = max_positions(card.config)
+    folder, positions = files.folder(), max_positions(card.config)
     of_texts = {}
     if isinstance(model, ResolvedModel):
         of_texts = {
@@ -185,7 +184,10 @@ def _weights(folder: Path) -> Iterator[str]:
         if path.suffix == ".bin":
             yield name
             continue
-        with path.open("rb") as file:  # 8 bytes of length, then JSON
-            header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
-        formats = sorted({entry["dtype"] for key, entry in header.items() if key != "__metadata__"})
+        try:
+            with path.open("rb") as file:  # 8 bytes of length, then JSON of up to 10^8 bytes
+                header = json.loads(file.read(min(int.from_bytes(file.read(8), "little"), 10**8)))
+            formats = sorted({entry["dtype"] for key, entry in header.items() if key != "__metadata__"})
+        except (ValueError, TypeError, LookupError, AttributeError):
+            raise damaged(f"{path}: its beginning is not that of safetensors") from None
         yield f"{name} ({', '.join(formats)})"

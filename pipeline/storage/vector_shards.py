@@ -47,8 +47,7 @@ def missing_ranges(rows: int, shard_rows: int, whole: Iterable[str]) -> list[tup
 
 def split_evenly(rows: int, parts: int) -> list[tuple[int, int]]:
     """Row ranges [start, stop) of nearly equal length, none of them empty."""
-    bounds = np.linspace(0, rows, min(parts, rows) + 1).astype(int).tolist()
-    return list(itertools.pairwise(bounds))
+    return list(itertools.pairwise(np.linspace(0, rows, min(parts, rows) + 1).astype(int).tolist()))
 
 
 def shard_name(start: int, stop: int, ragged: bool = False) -> str:

@@ -1,5 +1,6 @@
 """`benchmarco doctor` says what is installed, which backends run, and what it cannot reach."""
 
+import shutil
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ import pytest
 from data.hub_client import client_of
 from huggingface_hub import constants
 from inside import be_offline, pretend
-from workplaces import benchmarco, document
+from workplaces import benchmarco, document, on_one_line
 
 from pipeline.config import BACKENDS
 
@@ -86,3 +87,17 @@ def test_the_record_of_a_config_s_model_and_its_comparison_are_shown(
     shown = benchmarco("doctor", tmp_path / "c.yaml").stdout
     assert "cls (model)" in shown
     assert f"lowest cosine: {record['comparison']['lowest_cosine']}" in shown
+
+
+@pytest.mark.parametrize("weights", [b"", b"x" * 20, b"\2\0\0\0\0\0\0\0[]"])
+def test_weights_that_are_not_what_their_name_says_are_bad_input(
+    weights: bytes, bge_folder: Path, tmp_path: Path
+) -> None:
+    folder = shutil.copytree(bge_folder, tmp_path / "m", ignore=shutil.ignore_patterns("*.safetensors"))
+    (folder / "model.safetensors").write_bytes(weights)
+    (tmp_path / "c.yaml").write_text(
+        f"name: t\ndata: {{source: sample}}\nmodel: {{backend: flag, name: {folder}}}\ncache: {tmp_path}/c\n",
+        encoding="utf-8",
+    )
+    said = on_one_line(benchmarco("doctor", tmp_path / "c.yaml", code=2))
+    assert "model.safetensors: its beginning is not that of safetensors" in said
