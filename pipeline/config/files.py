@@ -47,12 +47,16 @@ def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
         InputError: The file cannot be read, is not YAML, or has a setting or value that is not allowed; or a
             manifest sets what `overrides` do not give again, see `pipeline.config.strangers`.
     """
-    configs = load_configs(path, overrides)
-    if len(configs) > 1:
-        found = f"config {path} holds several benchmarks, by its '{SWEEP}'"
-        fix = f"give load_configs a file, or remove '{SWEEP}'"
-        raise InputError(found, allowed="a config of one benchmark", fix=fix)
-    return configs[0]
+    config, *others = load_configs(path, overrides)
+    if others:
+        raise _several(path)
+    return config
+
+
+def _several(path: str | Path, part: str = "") -> InputError:
+    fix = "list them in the outer sweep" if part else f"give load_configs a file, or remove '{SWEEP}'"
+    found = f"config {path}{part} holds several benchmarks, by its '{SWEEP}'"
+    return InputError(found, allowed="a config of one benchmark", fix=fix)
 
 
 def find_cache(of_run: str, configured: str) -> str:
@@ -104,9 +108,7 @@ def make_config(
     """
     settings = dict(raw)
     if settings.pop(SWEEP, None) is not None:
-        fix = "list them in the outer sweep" if part else f"give load_configs a file, or remove '{SWEEP}'"
-        found = f"config {path}{part} holds several benchmarks, by its '{SWEEP}'"
-        raise InputError(found, allowed="a config of one benchmark", fix=fix)
+        raise _several(path, part)
     try:
         config = Config.model_validate(settings, context={FOLDER: path.resolve().parent})
     except ValidationError as error:
@@ -168,9 +170,8 @@ def load_configs(paths: str | Path | Sequence[str | Path], overrides: Sequence[s
         if path.name == MANIFEST and isinstance(held, dict):
             cache = find_cache(str(raw.get("cache", "")), str(held.get("cache", "")))
             raw = held | ({"cache": cache} if cache else {})
-        if overrides:
-            raw = with_overrides(raw, overrides)
-        loaded += [(f"config {path}", config) for config in expand(raw, path, overrides)]
+        benchmarks = expand(with_overrides(raw, overrides), path, overrides)
+        loaded += [(f"config {path}", config) for config in benchmarks]
     refuse_namesakes((origin, config.name) for origin, config in loaded)
     return [config for _, config in loaded]
 

@@ -185,9 +185,8 @@ def _path_or_id(value: object, read: ValidatorFunctionWrapHandler, info: Validat
         return name
     typed = isinstance(value, CommandLineText)
     starts = [*([""] if typed else []), (info.context or {}).get(FOLDER, "")]
-    path = _in_home(name, info) if name.startswith(("~", BESIDE)) else name
     # Unlike Path.resolve, a loop of links does not stop realpath.
-    paths = list(dict.fromkeys(os.path.realpath(Path(start) / path) for start in starts))
+    paths = list(dict.fromkeys(os.path.realpath(Path(start) / _in_home(name, info)) for start in starts))
     if found := next((path for path in paths if Path(path).exists()), None):
         return found
     if typed and name.startswith("."):
