@@ -111,7 +111,9 @@ def test_logs_of_a_process_pass_too(tmp_path: Path) -> None:
         f"cli.app = lambda: logging.getLogger('pipeline').warning({HOSTILE!r})\n"
         "cli.main()\n"
     )
-    assert OBEYED.findall(process(tmp_path, "-c", script).stderr) == []
+    said = process(tmp_path, "-c", script).stderr
+    assert "\\u001b[31m" in said
+    assert OBEYED.findall(said) == []
 
 
 def test_no_code_prints_around_it() -> None:
