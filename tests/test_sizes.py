@@ -25,7 +25,7 @@ LINES: dict[str, int] = {
     "config": 2620,
     "core": 1890,
     "data": 2040,
-    "encoders": 5900,
+    "encoders": 5890,
     "engines": 1300,
     "formats": 1810,
     "metrics": 1830,
@@ -33,13 +33,13 @@ LINES: dict[str, int] = {
     "native": 3710,
     "report": 300,
     "results": 1150,
-    "retrievers": 2620,
+    "retrievers": 2610,
     "run": 1670,
     "search": 2590,
     "storage": 1370,
     "studies": 10830,
     "spine": 32230,
-    "whole": 46770,
+    "whole": 46760,
 }
 """The most lines of each package, of the modules at the top, of the spine and of the whole."""
 SETTINGS: dict[str, int] = {

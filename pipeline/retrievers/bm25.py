@@ -17,7 +17,6 @@ from pipeline.encoders.batching import Usage
 from pipeline.retrievers.retriever import QueryEncoder, Retriever, Search
 from pipeline.retrievers.stage import Context, Facts, Inputs, Plan, Stage
 from pipeline.retrievers.texts import (
-    CHUNKS,
     chunking,
     search_by,
     search_here,
@@ -60,7 +59,7 @@ class Bm25(Retriever[Bm25Settings]):
 
     @override
     def report(self, artifacts: Mapping[str, Artifact], scores: Facts, stages: Sequence[Facts]) -> Facts:
-        return chunking(self.config, artifacts[CHUNKS]) if CHUNKS in artifacts else {}
+        return chunking(self.config, artifacts)
 
     def _words(self, role: Role) -> Stage:
         """Cuts the passages or the queries into words."""

@@ -65,11 +65,10 @@ class Dense(EncodingRetriever):
     def check(self) -> None:
         super().check()
         whole, kept = self._dimensions
-        if whole and kept and kept != whole:
+        if whole and kept:
             vector_shards.check_dimensions(kept, whole)
         index, search = self.config.index, self.config.search
-        if search.device.startswith("cuda"):
-            check_gpus(f"search.device: {search.device}", [search.device], "search.device")
+        check_gpus(f"search.device: {search.device}", [search.device], "search.device")
         if index.factory != FLAT or search.parameters:  # Flat fits any vectors
             from pipeline.search.faiss_index import check_index
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from typing_extensions import override
 
-from pipeline.config import FLAT, EngineConfig, RowSettings, keyed_settings
+from pipeline.config import FLAT, RowSettings, keyed_settings
 from pipeline.core.display import silent
 from pipeline.core.errors import InputError
 from pipeline.core.records import Collection, Role, Texts
@@ -41,7 +41,7 @@ from pipeline.retrievers.rows import (
 )
 from pipeline.retrievers.sections import ApproximateIndex, Sparsity
 from pipeline.retrievers.stage import Context, Facts, Inputs, Stage
-from pipeline.retrievers.texts import CHUNKS, chunking, text_stage, texts_of
+from pipeline.retrievers.texts import chunking, text_stage, texts_of
 from pipeline.retrievers.truncation import Truncation, truncation_of
 from pipeline.storage import vector_shards
 from pipeline.storage.artifacts import Artifact, Draft
@@ -61,8 +61,7 @@ class EncodingRetriever(Retriever[RowSettings], ABC):
 
     @override
     def check(self) -> None:
-        if self.config.engine != EngineConfig():  # which starts anywhere
-            check_engine(self.config.engine, self.source)
+        check_engine(self.config.engine, self.source)
         if self.source.served:
             self.source.check()
         chunks, model = self.config.data.chunks, self.source.model
@@ -81,7 +80,7 @@ class EncodingRetriever(Retriever[RowSettings], ABC):
     @override
     def report(self, artifacts: Mapping[str, Artifact], scores: Facts, stages: Sequence[Facts]) -> Facts:
         config, found = self.config, artifacts[self.ranking].facts
-        sections = chunking(config, artifacts[CHUNKS]) if CHUNKS in artifacts else {}
+        sections = chunking(config, artifacts)
         sections |= Truncation.reported(artifacts, bool(config.data.chunks))
         sections |= {key: found[key] for key in (VectorsCost.key, Sparsity.key) if key in found}
         if config.index.factory != FLAT:

@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 from typing_extensions import override
 
-from pipeline.config import EngineConfig, ScorerSettings, keyed_settings
+from pipeline.config import ScorerSettings, keyed_settings
 from pipeline.core.order import descending_id_rank, sort_hits
 from pipeline.core.records import Float32, Int64, Qrels, Ranking
 from pipeline.encoders.opener import PairOpener, ScoreSource
@@ -119,8 +119,7 @@ class RerankingRetriever(Retriever[ScorerSettings]):
     @override
     def check(self) -> None:
         super().check()
-        if self.config.engine != EngineConfig():  # which starts anywhere
-            check_engine(self.config.engine, self.source, "rerank")
+        check_engine(self.config.engine, self.source, "rerank")
         if self.source.served:
             self.source.check()
 

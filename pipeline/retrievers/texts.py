@@ -8,7 +8,7 @@ needs no other scores than those of the first chunks, so no others are made.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -163,10 +163,11 @@ def search_depth(config: Config, inputs: Inputs) -> int:
     return config.search.top_k + int(np.bincount(ignored.queries).max(initial=0))
 
 
-def chunking(config: Config, chunks: Artifact) -> Facts:
-    """The section `Chunking` by its key."""
-    assert config.data.chunks is not None
-    counts = {name: chunks.facts[name] for name in ("chunks", "cut")}
+def chunking(config: Config, artifacts: Mapping[str, Artifact]) -> Facts:
+    """The section `Chunking` by its key; empty where passages are whole, or their chunks no longer stored."""
+    if config.data.chunks is None or CHUNKS not in artifacts:
+        return {}
+    counts = {name: artifacts[CHUNKS].facts[name] for name in ("chunks", "cut")}
     settings = config.data.chunks.model_dump(mode="json")
     return {Chunking.key: {**settings, "aggregate": config.search.aggregate, **counts}}
 

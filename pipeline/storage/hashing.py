@@ -7,7 +7,7 @@ import hashlib
 import json
 import logging
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
@@ -47,16 +47,20 @@ def hash_user_file(path: Path) -> str:
     Raises:
         InputError: It cannot be read, or is a pipe or a device, which could be read without end.
     """
-    try:
+    with _readable(path):
         if path.exists() and not path.is_file():
             raise InputError(f"{path}: not a file with an end", allowed="a regular file", fix="replace it")
         return hash_file(path)
+
+
+@contextlib.contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    """An InputError if a user's file cannot be read."""
+    try:
+        yield
     except OSError as error:
-        raise _unreadable(path, error) from None
-
-
-def _unreadable(path: Path, error: OSError) -> InputError:
-    return InputError(f"{path}: cannot be read: {error.strerror}", fix="check the file and its permissions")
+        found = f"{path}: cannot be read: {error.strerror}"
+        raise InputError(found, fix="check the file and its permissions") from None
 
 
 def file_changed(what: str) -> InputError:
@@ -83,18 +87,15 @@ class VerifiedFile:
         def digest(start: int) -> bytes:  # on all cores: hashing has no lock of Python's
             return hashlib.sha256(os.pread(handle, HASHED_BYTES, start)).digest()
 
-        try:
-            with open(self.path, "rb") as file, ThreadPoolExecutor(machine.cores()) as pool:
-                handle = file.fileno()
-                # Where a program writes through memory, the file's times change at its first write to a page
-                # since that page has reached the disk.
-                with contextlib.suppress(OSError):
-                    os.fsync(handle)
-                before = self._state()
-                starts = range(0, max(os.fstat(handle).st_size, 1), HASHED_BYTES)  # one even of an empty file
-                return before, hashlib.sha256(b"".join(pool.map(digest, starts))).hexdigest()
-        except OSError as error:
-            raise _unreadable(self.path, error) from None
+        with _readable(self.path), open(self.path, "rb") as file, ThreadPoolExecutor(machine.cores()) as pool:
+            handle = file.fileno()
+            # Where a program writes through memory, the file's times change at its first write to a page
+            # since that page has reached the disk.
+            with contextlib.suppress(OSError):
+                os.fsync(handle)
+            before = self._state()
+            starts = range(0, max(os.fstat(handle).st_size, 1), HASHED_BYTES)  # one even of an empty file
+            return before, hashlib.sha256(b"".join(pool.map(digest, starts))).hexdigest()
 
     def _state(self) -> tuple[int, ...]:
         """What changes when a program writes to the file, or puts another in its place."""
@@ -113,11 +114,9 @@ class VerifiedFile:
             InputError: The file was changed after it was hashed.
         """
         before, found = self._hashed[0], array[rows]
-        try:
+        with _readable(self.path):
             if self._state() != before:
                 raise file_changed(str(self.path))
-        except OSError as error:
-            raise _unreadable(self.path, error) from None
         machine.release_pages(array)
         return np.asarray(found)
 

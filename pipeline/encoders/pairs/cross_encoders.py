@@ -23,7 +23,7 @@ from pipeline.encoders.pairs.scorer import (
 from pipeline.encoders.torch.attention import limit_last_layer_to_first_token
 from pipeline.encoders.torch.backend import TorchRunner
 from pipeline.encoders.torch.checks import observe
-from pipeline.encoders.torch.devices import open_device, refuse_full_memory
+from pipeline.encoders.torch.devices import fitting, open_device
 from pipeline.encoders.torch.loading import loading
 from pipeline.models.reranker import ResolvedReranker, check_labels
 
@@ -64,13 +64,10 @@ class Classifier(TorchPairs):
 def load(settings: RerankSettings, model: ResolvedReranker, prepared: Path | None) -> Scorer:
     """A CrossEncoder of sentence-transformers."""
     open_device(model.device, model.precision, "rerank")
-    try:
+    with fitting(model, "rerank"):
         if model.by_predict:
             return _Predicting(settings, model)
         return BatchedScorer(_CrossEncoder(model), settings.batch_size)
-    except RuntimeError as error:
-        refuse_full_memory(error, model, "rerank")
-        raise
 
 
 def library_scores(settings: RerankSettings, model: ResolvedReranker, pairs: Sequence[TextPair]) -> Float32:

@@ -25,7 +25,7 @@ from pipeline.encoders.pairs.scorer import (
     encoder_tokenizer,
 )
 from pipeline.encoders.torch.checks import observe
-from pipeline.encoders.torch.devices import open_device, refuse_full_memory
+from pipeline.encoders.torch.devices import fitting, open_device
 from pipeline.encoders.torch.loading import loading
 from pipeline.models.reranker import DECODER, ENCODER, ResolvedReranker, flag_class
 
@@ -46,7 +46,7 @@ def load(settings: FlagAutoRerankSettings, model: ResolvedReranker, prepared: Pa
     """A model in the class of FlagEmbedding for its architecture."""
     kind = flag_class(model)
     open_device(model.device, model.precision, "rerank")
-    try:
+    with fitting(model, "rerank"):
         flag = _load(model, kind)
         if kind == DECODER:
             return BatchedScorer(_Decoder(settings, model, flag), settings.batch_size)
@@ -55,9 +55,6 @@ def load(settings: FlagAutoRerankSettings, model: ResolvedReranker, prepared: Pa
         fast = model.tokenizer.of_library(flag.tokenizer)
         backend.tokenizer = encoder_tokenizer(settings, model, fast, flag.tokenizer.model_input_names)
         return BatchedScorer(backend, settings.batch_size)
-    except RuntimeError as error:
-        refuse_full_memory(error, model, "rerank")
-        raise
 
 
 def library_scores(

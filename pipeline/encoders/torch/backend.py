@@ -26,7 +26,7 @@ from pipeline.encoders.agreement import SHORT, Probes, sample_tokens
 from pipeline.encoders.batching import RowArrays, TokenBatch
 from pipeline.encoders.torch.attention import MaskReduction
 from pipeline.encoders.torch.checks import Figures, architecture, observe, tokens_embedded
-from pipeline.encoders.torch.devices import free_memory, is_out_of_memory, open_device, refuse_full_memory
+from pipeline.encoders.torch.devices import fitting, free_memory, is_out_of_memory, open_device
 from pipeline.models.model import ResolvedBase, ResolvedModel
 
 if TYPE_CHECKING:
@@ -220,7 +220,7 @@ def open_backend(load: type[TorchBackend], model: ResolvedModel) -> TorchBackend
         InputError: The device cannot be used, the model does not fit into its memory, or its vectors are too
             far from those in fp32.
     """
-    try:
+    with fitting(model, "model"):
         backend = load(model)
         if model.precision == "fp32" and backend.device.type == "cpu":
             return backend
@@ -237,9 +237,6 @@ def open_backend(load: type[TorchBackend], model: ResolvedModel) -> TorchBackend
                     f"model '{model.name}' cannot be computed in {model.precision}: {difference}",
                     fix=f"set model.precision to {wider}",
                 )
-    except RuntimeError as error:
-        refuse_full_memory(error, model, "model")
-        raise
     return backend
 
 

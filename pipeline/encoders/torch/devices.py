@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import warnings
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from pipeline.core.errors import InputError
@@ -93,9 +94,14 @@ def free_memory(device: torch.device) -> None:
         getattr(torch, device.type).empty_cache()
 
 
-def refuse_full_memory(error: RuntimeError, model: ResolvedBase, section: str) -> None:
-    """Raise an `InputError` if an error of loading a model says that the memory of its device is full."""
-    if is_out_of_memory(error):
+@contextlib.contextmanager
+def fitting(model: ResolvedBase, section: str) -> Iterator[None]:
+    """A context to load a model in: an `InputError` if it does not fit into the memory of its device."""
+    try:
+        yield
+    except RuntimeError as error:
+        if not is_out_of_memory(error):
+            raise
         raise InputError(
             f"model '{model.name}' does not fit into the memory of {model.device}{_size(model.device)}",
             fix=f"choose a smaller {section}.precision, a smaller model, or set {section}.device to cpu",
