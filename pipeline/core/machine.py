@@ -313,7 +313,7 @@ def _from_proc(name: str, field: str) -> str:
 
 
 def resident_mb(field: str = "VmRSS") -> float:
-    """Memory held now, in 10^6 bytes, or the most, "VmHWM"; the most so far, or 0, if Linux does not say."""
+    """Memory that this process holds, in 10^6 bytes; with "VmHWM", or on other systems, the most so far."""
     if size := _from_proc("self/status", field):
         return int(size.split()[0]) * 1024 / 1e6
     with contextlib.suppress(ImportError):

@@ -119,8 +119,8 @@ def import_and_call(place: str, *arguments: object) -> Any:
 
 
 SECTION_SOURCES: list[Callable[[], Mapping[str, Any]]] = []
-"""What is asked for the sections of a config when configs are first needed: each gives objects whose
-`sections` are, by the name of a section, the "module:name" of its class."""
+"""Functions that are called when a config is first loaded. Each returns objects whose `sections` map the name
+of a section of the config to the "module:name" of its class."""
 
 
 def group_noun(group: str) -> str:

@@ -66,7 +66,7 @@ class Identity:
 
 
 def identify(config: DataSettings, source: Source | None = None) -> Identity:
-    """The identity of a collection, from its files' bytes or its commit on the hub, open already or not."""
+    """The identity of a collection: of its files' bytes, or its commit on the hub; opens `source` if None."""
     source = source or open_source(config)
     parts = source.identity()
     judged: JsonObject = {
@@ -204,7 +204,7 @@ def _read_corpus(
     corpus: WrittenCorpus,
     progress: Progress,
 ) -> Generator[tuple[pa.Array, pa.Array]]:
-    """The ids and texts of the passages of a slice, with their titles; `corpus` is told of them.
+    """The ids and texts of the passages of a slice, with their titles; fills in `corpus`.
 
     Every slice has the passages of the judgments that `of_kept_query`, bool [j], marks.
     """
@@ -273,7 +273,7 @@ def _checked(read: Callable[[], Iterator[Batch]], what: str) -> Iterator[Batch]:
 
 
 def _refuse_duplicates(batches: Iterator[Batch], suspects: set[int], what: str) -> None:
-    """Refuse an id that occurs again, which has one of some hashes; different ids may have an equal one."""
+    """Refuse an id that occurs twice. `suspects` are the hashes that do; different ids can share one."""
     first: dict[str, str] = {}
     for batch in batches:
         for row, name in enumerate(batch.ids.to_pylist()):
@@ -290,7 +290,7 @@ def _refuse_duplicates(batches: Iterator[Batch], suspects: set[int], what: str) 
 def _count_texts(
     texts: pa.ChunkedArray, queries: pa.ChunkedArray, relevant: Int64, judged: Int64
 ) -> dict[str, int]:
-    """Count texts that are empty, and those that stand elsewhere, letter by letter.
+    """Count texts that are empty, and those that are copies of another text.
 
     `texts` and `queries` are Arrow strings; `relevant` and `judged` int64, the rows of passages that are so
     for any query, of which some are -1.

@@ -112,7 +112,7 @@ def search_by(config: Config, inputs: Inputs, find: Find, take: Take, score: Sco
         config: The settings.
         inputs: Those of a `search_stage`.
         find: (queries, k, bar) -> the best k passages or chunks of each.
-        take: (queries, numbers int64 [n]) -> some of them.
+        take: (queries, numbers int64 [n]) -> the queries of these numbers.
         score: (one query, rows int64 [m] of chunks) -> their scores, float32 [m]. It is for means; see
             `pipeline.search.documents.rank`.
     """

@@ -263,7 +263,7 @@ class Benchmark:
             self._opened.clear()
         artifacts, rows = {}, []
         for name, recipe in self.recipes.items():
-            # One that was not needed counts as used, too.
+            # An artifact that no stage needed counts as used, too.
             artifact = self._artifacts.get(name) or self.store.find(recipe, used=True)
             if artifact:
                 artifacts[name] = artifact

@@ -23,7 +23,7 @@ SCHEMA = 2
 
 
 def losses(benchmark: Benchmark) -> Facts:
-    """The section `against_exact` of `metrics.json`, of an approximate index; empty where none is asked for.
+    """The section `against_exact` of `metrics.json`, by its key; empty if `search.against_exact` is off.
 
     Of a reranked ranking, it is that of the first stage. It is an artifact of its own, of the bytes of both
     scores and rankings, so that a run from the cache opens no ranking.
