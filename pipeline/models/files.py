@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from pipeline.core import hub
 from pipeline.core.errors import InputError, short_repr
-from pipeline.core.records import Facts, JsonObject
+from pipeline.core.records import Facts
 from pipeline.storage.hashing import file_changed, hash_json, hash_user_file
 
 TOKENIZER = ("*.json", "*.txt", "*.model", "*.codes", "*.spm", "*.tiktoken", "*.tokenizer", "*.jinja")
@@ -36,8 +36,8 @@ HEADS = (TOKEN_HEAD, WORD_HEAD, STANFORD)
 """Files that shape other outputs than dense vectors."""
 SMALL = (*TOKENIZER, *HEADS)
 """Patterns of the files that are read before a model is loaded."""
-CODE = ("*.py",)
-"""Patterns fetched in addition if the model's own code may run."""
+CODE = "*.py"
+"""The pattern fetched in addition if the model's own code may run."""
 CONFIGS = ("config.json", "tokenizer_config.json", "processor_config.json")
 """Files, of the model's folder and of its modules' folders, that may name classes of its own."""
 PREFERRED = ("model.safetensors", "model.safetensors.index.json")
@@ -46,16 +46,8 @@ ADAPTER = "adapter_config.json"
 """The file in which peft names the base model of an adapter."""
 ADAPTER_FOLDER = "peft_adapter"
 """The folder of an adapter's two files, in a folder that has its base's files too."""
-
-
 ONNX = ("*.onnx", "onnx/*.onnx")
 """Patterns of ONNX files."""
-
-
-STATIC = ("StaticEmbedding", "SparseStaticEmbedding")
-"""Modules that look words up, and have no network: their texts have no special tokens."""
-NETWORKS = ("Transformer", "MLMTransformer")
-"""Modules that are a network of transformers."""
 
 
 class JsonType(NamedTuple):
@@ -66,7 +58,10 @@ class JsonType(NamedTuple):
 
 
 OBJECT = JsonType("a JSON object", lambda value: isinstance(value, dict))
-LIST = JsonType("a JSON list", lambda value: isinstance(value, list))
+MODULES = JsonType(
+    "a JSON list of objects",
+    lambda value: isinstance(value, list) and all(isinstance(entry, dict) for entry in value),
+)
 FLAG = JsonType("true or false", lambda value: isinstance(value, bool))
 TEXT = JsonType("a text", lambda value: isinstance(value, str))
 TEXTS = JsonType("a list of texts", lambda value: isinstance(value, list) and all(map(TEXT.accepts, value)))
@@ -95,12 +90,15 @@ class Files:
     adapter: str = ""
     base: str = ""
 
-    def identity(self, shaped: str) -> JsonObject:
+    def identity(self, shaped: str) -> Facts:
         """What identifies, in artifact keys, the content of the files that shape an output.
 
         `shaped` is one of `model.output`, or `TOKEN_IDS`.
         """
-        hashes, unread = self.text_files() if shaped == TOKEN_IDS else {**self.hashes}, {*UNREAD}
+        hashes, unread = {**self.hashes}, {*UNREAD}
+        if shaped == TOKEN_IDS:  # each file but the weights
+            patterns = (*TOKENIZER, CODE)
+            hashes = {name: hashes[name] for name in hashes if any(map(PurePath(name).match, patterns))}
         if shaped == "dense":
             hashes, unread = {name: hashes[name] for name in hashes if name not in HEADS}, {*KEYED, *UNREAD}
         if shaped != TOKEN_IDS and LIBRARY_SETTINGS in hashes:
@@ -111,25 +109,9 @@ class Files:
         identity = {"hub": self.repo, "commit": self.commit} if self.repo else {"files": hashes}
         return {**identity, **({"code": self.code} if self.code else {})}
 
-    @property
-    def tokenizer_identity(self) -> JsonObject:
-        """What identifies the tokenizer in artifact keys: its file, or all that it is built from."""
-        if self.repo:
-            return self.identity(TOKEN_IDS)
-        folder = PurePath(self.text_module()[1])
-        hashes = self.text_files()
-        beside = {PurePath(name).name: hashes[name] for name in hashes if PurePath(name).parent == folder}
-        whole = beside.get("tokenizer.json")
-        return {"files": {"tokenizer.json": whole} if whole else beside}
-
-    def text_files(self) -> dict[str, str]:
-        """The hashes of a local folder's files that may shape the tokenizer: each one but the weights."""
-        patterns = (*TOKENIZER, *CODE)
-        return {name: self.hashes[name] for name in self.hashes if any(map(PurePath(name).match, patterns))}
-
     def check_text_files(self) -> None:
-        """As `check`, of the files that `text_files` gives."""
-        for name, hash_ in self.text_files().items():
+        """As `check`, of the files of a local folder that may shape the tokenizer."""
+        for name, hash_ in self.identity(TOKEN_IDS).get("files", {}).items():
             path = self.small_files / name
             if not path.is_file() or hash_user_file(path) != hash_:
                 raise file_changed(f"model folder {self.small_files}: {name}")
@@ -147,7 +129,7 @@ class Files:
 
     def classes(self) -> list[str]:
         """The classes, of Python files that come with the model, that its configuration names; sorted."""
-        modules = self.read_modules()
+        modules = self.read_json("modules.json", MODULES)
         folders = {"", *(f"{entry['path']}/" for entry in modules if entry.get("path"))}
         classes = {str(module.get("type")) for module in modules if "--" in str(module.get("type"))}
         for path in (folder + name for folder in sorted(folders) for name in CONFIGS):
@@ -192,25 +174,6 @@ class Files:
                 raise damaged(f"{path}: '{key}' is {short_repr(value)}", f"{expected.description}, or null")
         return content
 
-    def read_modules(self) -> list[Facts]:
-        """The modules that sentence-transformers runs, by `modules.json`; empty if there is none."""
-        return [entry for entry in self.read_json("modules.json", LIST) if isinstance(entry, dict)]
-
-    def text_module(self, route: str = "document") -> tuple[str, str]:
-        """The class of the module that a route's texts go to first, and its folder inside the model's.
-
-        The folder, "" for the model's own, has the module's tokenizer. It is another one where a Router of
-        sentence-transformers leads queries and passages to different modules, and in old models, whose
-        Transformer module has a folder.
-        """
-        router = self.read_json("router_config.json", structure=OBJECT, types=OBJECT)
-        if names := (router.get("structure") or {}).get(route):
-            return str((router.get("types") or {}).get(names[0])).rpartition(".")[2], str(names[0])
-        first, *_ = [*self.read_modules(), Facts()]
-        kind, folder = str(first.get("type")).rpartition(".")[2], str(first.get("path") or "")
-        own = kind in STATIC or (kind in NETWORKS and (self.small_files / folder / "config.json").is_file())
-        return kind, folder if own else ""
-
 
 def damaged(found: str, allowed: str = "") -> InputError:
     """The error for a model whose files are damaged."""
@@ -231,10 +194,9 @@ def hash_files(folder: Path, known: Iterable[str] = ()) -> dict[str, str]:
     Those that are `known` are among them if they are there. A file outside the folder is refused: a
     cluster's node, which gets a copy, would write it outside too.
     """
-    paths = {os.path.relpath(path, folder): path for path in shaping_files(folder)}
-    paths |= {name: folder / name for name in known if (folder / name).is_file()}
-    outside = [name for name in paths if Path(name).parts[0] == os.pardir]
-    if outside:
+    also = filter(Path.is_file, (folder / name for name in known))
+    paths = {os.path.relpath(path, folder): path for path in (*shaping_files(folder), *also)}
+    if outside := [name for name in paths if Path(name).parts[0] == os.pardir]:
         raise InputError(
             f"model folder {folder}: it names {outside[0]}, outside the folder",
             allowed="files in the folder itself",
@@ -260,10 +222,9 @@ def shaping_files(folder: Path) -> list[Path]:
     shaping = {*folder.glob("*.safetensors"), *filter(Path.is_file, named)}
     if not preferred:
         shaping.update(folder.glob("*.bin"))
-    declared = [folder / str(module["path"]) for module in files.read_modules() if module.get("path")]
-    declared += [
-        folder / name for name in files.read_json("router_config.json", types=OBJECT).get("types") or ()
-    ]
+    places = [entry["path"] for entry in files.read_json("modules.json", MODULES) if entry.get("path")]
+    places += files.read_json("router_config.json", types=OBJECT).get("types") or ()
+    declared = [folder / str(place) for place in places]
     for module_folder in declared:
         shaping.update(module_folder.rglob("*.safetensors"))
     described = any((folder / name).is_file() for name in ("config.json", "modules.json", ADAPTER))
@@ -277,12 +238,9 @@ def shaping_files(folder: Path) -> list[Path]:
         )
     for pattern in (*TOKENIZER, *HEADS, f"{ADAPTER_FOLDER}/*"):
         shaping.update(folder.glob(pattern))
-    for pattern in CODE:
-        shaping.update(folder.rglob(pattern))
-    code = [folder / f"{name.rpartition('.')[0]}.py" for name in files.classes() if "--" not in name]
-    shaping.update(filter(Path.is_file, code))
+    shaping.update(folder.rglob(CODE))
     for module_folder in (*folder.glob("[0-9]_*"), *declared):
-        for pattern in (*TOKENIZER, *CODE, "*.safetensors", "*.bin"):
+        for pattern in (*TOKENIZER, CODE, "*.safetensors", "*.bin"):
             shaping.update(module_folder.rglob(pattern))
     return sorted(path for path in shaping if path.name not in NOT_READ)
 

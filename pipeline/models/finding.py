@@ -12,10 +12,12 @@ from pathlib import Path
 from pipeline.core import hub
 from pipeline.core.errors import PATHS_START, InputError
 from pipeline.core.records import Facts
+from pipeline.models.card import read_modules
 from pipeline.models.files import (
     ADAPTER,
     ADAPTER_FOLDER,
     CODE,
+    MODULES,
     SMALL,
     TEXT,
     TOKENIZER,
@@ -66,15 +68,19 @@ def find_model(name: str, revision: str | None, trust_remote_code: bool) -> File
             )
         return files
     local = Path(name)
-    if local.is_absolute() and local.is_dir():
-        files = _local_files(local, name)
-        return _with_code(files) if trust_remote_code else files
-    if local.is_absolute():
-        raise InputError(
-            f"model.name: no folder {local}",
-            allowed=f"a model folder, a hub id such as BAAI/bge-base-en-v1.5, or {', '.join(BUNDLED)}",
-            fix=f"check the path: {PATHS_START}",
-        )
+    if not local.is_absolute():
+        return _hub_files(name, revision, trust_remote_code)
+    if local.is_dir():
+        return _local_files(local, name, trust_remote_code)
+    raise InputError(
+        f"model.name: no folder {local}",
+        allowed=f"a model folder, a hub id such as BAAI/bge-base-en-v1.5, or {', '.join(BUNDLED)}",
+        fix=f"check the path: {PATHS_START}",
+    )
+
+
+def _hub_files(name: str, revision: str | None, with_code: bool) -> Files:
+    """The files of a model on the hub; an adapter's are those of a local folder."""
     try:
         commit = hub.resolve_commit(name, revision, "model")
     except InputError as error:
@@ -83,37 +89,33 @@ def find_model(name: str, revision: str | None, trust_remote_code: bool) -> File
         raise
     files = Files(hub.snapshot(name, commit, "model", SMALL), name, commit)
     if _adapter_place(files) is not None:
-        files = _local_files(files.folder(), name)
-    elif trust_remote_code:
-        files = replace(files, patterns=(*files.patterns, *CODE))
-    return _with_code(files) if trust_remote_code else files
+        return _local_files(files.folder(), name, with_code)
+    if not with_code:
+        return files
+    return replace(files, patterns=(*files.patterns, CODE), code=other_repositories(files.classes()))
 
 
-def _with_code(files: Files) -> Files:
-    """The files of a model whose Python files may run, with the repositories that it takes others from."""
-    return replace(files, code=other_repositories(files.classes()))
-
-
-def _local_files(folder: Path, name: str) -> Files:
-    """The files of a local folder; those of an adapter's are of a folder of links, with its base's."""
+def _local_files(folder: Path, name: str, with_code: bool) -> Files:
+    """The files of a local folder; an adapter's are in a folder of links, with its base's."""
     files = Files(folder)
     place = _adapter_place(files)
-    if place is None:
-        return Files(folder, hashes=hash_files(folder))
-    fields = dict.fromkeys(("base_model_name_or_path", "peft_type", "revision"), TEXT)
-    declared = files.read_json(f"{place}{ADAPTER}", **fields)
-    base = _base_folder(folder / place, declared, name)
-    joined = _joined(folder, place, base)
-    rank = f" of rank {declared['r']}" if isinstance(declared.get("r"), int) else ""
-    kind = f"{declared.get('peft_type') or 'adapter'}{rank}"
-    return Files(joined, hashes=hash_files(joined), adapter=kind, base=str(base))
+    if place is not None:
+        fields = dict.fromkeys(("base_model_name_or_path", "peft_type", "revision"), TEXT)
+        declared = files.read_json(f"{place}{ADAPTER}", **fields)
+        base = _base_folder(folder / place, declared, name)
+        rank = f" of rank {declared['r']}" if isinstance(declared.get("r"), int) else ""
+        kind = f"{declared.get('peft_type') or 'adapter'}{rank}"
+        files = Files(_joined(folder, place, base, name), adapter=kind, base=str(base))
+    classes = files.classes() if with_code else []
+    own = [f"{each.rpartition('.')[0]}.py" for each in classes if "--" not in each]
+    return replace(files, hashes=hash_files(files.small_files, own), code=other_repositories(classes))
 
 
 def _adapter_place(files: Files) -> str | None:
     """The folder of the network's adapter, inside the model's, ending in a slash, or ""; None without one."""
-    first, *_ = [*files.read_modules(), Facts()]
-    places = ("", f"{first['path']}/" if first.get("path") else "")
-    return next((place for place in places if (files.small_files / place / ADAPTER).is_file()), None)
+    modules: list[Facts] = [*files.read_json("modules.json", MODULES)]
+    inside = f"{modules[0]['path']}/" if modules and modules[0].get("path") else ""
+    return next((place for place in ("", inside) if (files.small_files / place / ADAPTER).is_file()), None)
 
 
 def _base_folder(adapter: Path, declared: Facts, name: str) -> Path:
@@ -155,13 +157,14 @@ def _is_model(folder: Path) -> bool:
     return any((folder / name).is_file() for name in ("config.json", "modules.json"))
 
 
-def _joined(folder: Path, place: str, base: Path) -> Path:
+def _joined(folder: Path, place: str, base: Path, name: str) -> Path:
     """A folder of links to an adapter's files and its base's, for as long as this process lives.
 
     The base's network and the adapter's own modules and tokenizer are where libraries look for them; the
     adapter's weights are in `ADAPTER_FOLDER`, where no library finds them by itself.
     """
-    network = base / Files(base).text_module()[1]
+    _, routes = read_modules(Files(base), name)
+    network = base / routes["passages"][1]
     links: dict[str, Path] = {}
     for source in shaping_files(base):
         beside = source.parent == network or network in source.parents
@@ -169,7 +172,7 @@ def _joined(folder: Path, place: str, base: Path) -> Path:
     own_modules = (folder / "modules.json").is_file()
     if own_modules:  # the base's modules are not the adapter's
         links = {name: path for name, path in links.items() if path.parent == network}
-    small = (path for pattern in (*TOKENIZER, *CODE) for path in folder.glob(pattern))
+    small = (path for pattern in (*TOKENIZER, CODE) for path in folder.glob(pattern))
     modules = (path for module in folder.glob("[0-9]_*") for path in module.rglob("*"))
     for source in (*small, *filter(Path.is_file, modules)):  # checkpoints and its base are left out
         links[str(source.relative_to(folder))] = source

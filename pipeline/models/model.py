@@ -6,20 +6,19 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from importlib import metadata
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Literal, NamedTuple
 
 from pipeline.core.display import cut
 from pipeline.core.records import ROLES, Facts, JsonObject, Role
 from pipeline.models.card import UNLIMITED, WIDTH_PRESERVING, ModelCard, max_positions
-from pipeline.models.files import Files, damaged
+from pipeline.models.files import TOKEN_IDS, Files, damaged
 from pipeline.models.onnx_file import OnnxFile
 from pipeline.models.tokenizer import ModelTokenizer, token_counter
 
 Origin = Literal["config", "auto", "model", "family", "default", "guess", "none known", "device"]
-"""Where a setting of a model comes from: the config, what `model.backend: auto` took, the model's own files,
-the table of families, a default, a default that may well be wrong, nowhere, or what the device can compute
-in."""
+"""Where a setting comes from: the config, what `model.backend: auto` took, the model's own files, the table
+of families, a default, a default that may well be wrong, nowhere, or what the device can compute in."""
 
 
 class SettingWithOrigin(NamedTuple):
@@ -31,6 +30,11 @@ class SettingWithOrigin(NamedTuple):
 
 HALF = ("fp16", "bf16")
 """Precisions in which buffers, such as the frequencies of positions, are in fp32."""
+DECLARING = (
+    "modules.json", "1_Pooling/config.json", "sentence_bert_config.json",
+    "config_sentence_transformers.json", "tokenizer.json", "tokenizer_config.json",
+)  # fmt: skip
+"""Files that say how a model is used, in the model's folder or in that of its network."""
 POOLINGS = {"cls": "CLS", "last_token": "last-token"}
 """Names of poolings in a sentence, where they differ from the setting's."""
 
@@ -74,23 +78,21 @@ class ResolvedModel(ResolvedBase):
     """A config's model with every setting decided."""
 
     tokenizers: dict[Role, ModelTokenizer]  # those of each role's texts; of passages, it is `tokenizer`
-    # `cls`, `mean` or `last_token`; with sentence-transformers any pooling of that library; empty unless the
-    # output is dense.
-    pooling: str
+    pooling: str  # `cls`, `mean`, `last_token`, or another of sentence-transformers'; "" unless it is dense
     prompts: dict[Role, tuple[str, str]]  # for each role the strings put before and after each text
-    # For each role the number of tokens kept, at most as many as the model has positions.
-    max_lengths: dict[Role, int]
+    max_lengths: dict[Role, int]  # for each role the number of tokens kept, at most the model's positions
     output: str = "dense"  # what is made of a text: `dense`, `sparse` or `multivector`
-    # Whether the backend scales vectors to length 1; dense ones are kept as they come.
-    normalize: bool = False
-    # Of a multi-vector model: whether a score is the mean over a query's tokens, and not the sum.
-    mean_over_tokens: bool = False
+    normalize: bool = (
+        False  # whether the backend scales vectors to length 1; dense ones are kept as they come
+    )
+    mean_over_tokens: bool = (
+        False  # whether a score is the mean over a query's token vectors, and not the sum
+    )
     # What vectors are compared by, as the model's files declare it: `cosine`, `dot`, `euclidean` or
     # `manhattan`; "" if they do not, or if they scale vectors to length 1.
     similarity: str = ""
     truncate_dim: int | None = None  # number of dimensions kept of each vector (Matryoshka); None keeps all
-    # For each role how many tokens at the beginning of a text are not pooled, an instruction's; empty where
-    # all are.
+    # For each role how many tokens at the beginning of a text are not pooled; empty where all are.
     skipped: dict[Role, int] = field(default_factory=dict)
     hint: str = ""  # what is likely a mistake in the config, as a clause; "" if nothing is
     onnx: OnnxFile | None = None  # the ONNX file that is run; None with another backend
@@ -115,6 +117,17 @@ class ResolvedModel(ResolvedBase):
         changes = not {*self.card.module_names} <= {*WIDTH_PRESERVING} or "+" in self.pooling
         known = self.pooling and not changes and not self.trust_remote_code and isinstance(width, int)
         return width if known else None
+
+    @property
+    def tokenizer_identity(self) -> JsonObject:
+        """What identifies the tokenizer in artifact keys: its file, or all that it is built from."""
+        identity = self.files.identity(TOKEN_IDS)
+        if self.files.repo:
+            return identity
+        folder, hashes = PurePath(self.card.routes["passages"][1]), identity["files"]
+        beside = {PurePath(name).name: hashes[name] for name in hashes if PurePath(name).parent == folder}
+        whole = beside.get("tokenizer.json")
+        return {"files": {"tokenizer.json": whole} if whole else beside}
 
     def room_for_texts(self, special: bool = True) -> dict[str, int]:
         """How many tokens it reads of a text, without the instruction, and without special ones if not so."""
@@ -152,7 +165,7 @@ def model_record(model: ResolvedBase) -> Facts:
     """What is known of a model and what its files do not say, as plain JSON; fetches its files."""
     files, card = model.files, model.card
     folder, positions = files.folder(), max_positions(card.config)
-    of_texts = {}
+    places, of_texts = (folder, folder / card.network_folder), {}
     if isinstance(model, ResolvedModel):
         of_texts = {
             "output": model.output,
@@ -167,13 +180,13 @@ def model_record(model: ResolvedBase) -> Facts:
         "weights": [*_weights(folder)],
         "network": card.config.get("model_type"),
         "modules": card.module_names,
-        "tokenizer": card.tokenizer_class,
+        "tokenizer": card.tokenizer.get("tokenizer_class"),
         "hash of token ids": model.tokenizer.probe[:16],
         "end tokens": [token for token in model.tokenizer.settings.end_tokens if token],
         **{name: {"value": value, "source": source} for name, (value, source) in model.decided.items()},
         "positions": positions if positions < UNLIMITED else None,
         **of_texts,
-        "not there": [*card.absent],
+        "not there": [name for name in DECLARING if not any((at / name).is_file() for at in places)],
     }
 
 

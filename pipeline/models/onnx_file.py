@@ -40,11 +40,9 @@ class OnnxFile:
 
     def output(self, pooling: str) -> str:
         """The output that is taken for a pooling, which is `TEXT_VECTORS` if the file pools by itself."""
-        return (
-            TEXT_VECTORS
-            if pooling == TEXT_VECTORS
-            else next(name for name in TOKEN_VECTORS if name in self.outputs)
-        )
+        if pooling == TEXT_VECTORS:
+            return TEXT_VECTORS
+        return next(name for name in TOKEN_VECTORS if name in self.outputs)
 
     @property
     def is_exact(self) -> bool:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from pipeline.core.errors import InputError
-from pipeline.models.card import ModelCard, family_of, late_interaction, read_card
+from pipeline.models.card import ModelCard, read_card
+from pipeline.models.families import family_of
 from pipeline.models.files import Files
 from pipeline.models.finding import BUNDLED, find_model
-from pipeline.models.resolution import SPARSE
+from pipeline.models.late_interaction import late_interaction
+from pipeline.models.support import SPARSE
 
 
 def find_outputs(name: str) -> tuple[str, ...]:

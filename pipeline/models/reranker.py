@@ -15,11 +15,11 @@ from pipeline.models.model import HALF, Origin, ResolvedBase, SettingWithOrigin
 from pipeline.models.text_settings import GENERATION, SCORE
 from pipeline.models.tokenizer import TokenizerSettings, prepare_tokenizer
 
+TEMPLATE = "a chat template"
 ENCODER, DECODER = "encoder-only-base", "decoder-only-base"
 """FlagEmbedding's names of its classes."""
 LAYERWISE = ("LayerWiseMiniCPMForCausalLM", "CostWiseGemmaForCausalLM")
 """Decoders with a head for each of several layers, which are not run."""
-
 READ_ANEW = tuple(f"{name}ForSequenceClassification" for name in ("Gemma", "Gemma2", "Llama", "Mistral"))
 """Decoders with a head of which FlagEmbedding tokenizes texts twice, and the second time to other tokens."""
 
@@ -28,12 +28,9 @@ READ_ANEW = tuple(f"{name}ForSequenceClassification" for name in ("Gemma", "Gemm
 class ResolvedReranker(ResolvedBase):
     """A config's reranker with every setting decided."""
 
-    # Tokens kept of a query and a passage together, at most as many as the model has positions.
-    max_length: int
+    max_length: int  # tokens kept of a query and a passage together, at most the model's positions
     query_max_length: int | None  # tokens kept of a query; None is no limit of its own
-    # Whether sentence-transformers does more than to give tokens to a network, so that its `predict` is
-    # called; see `_needs_predict`.
-    by_predict: bool = False
+    by_predict: bool = False  # whether sentence-transformers' own `predict` is called; see `_needs_predict`
 
     @property
     def architecture(self) -> str:
@@ -65,7 +62,7 @@ def resolve_reranker(
         )
     more, by_flag = _needs_predict(card), isinstance(settings, FlagRerankSettings)
     limits = [settings.max_length, max_positions(card.config)]
-    query_max_length = None
+    query_max_length, made_by = None, TokenizerSettings(settings.name, settings.trust_remote_code)
     if isinstance(settings, FlagRerankSettings):
         query_max_length = settings.query_max_length or min(limits) * 3 // 4
     else:  # only sentence-transformers reads the tokenizer's limit
@@ -77,9 +74,7 @@ def resolve_reranker(
         precision=precision,
         device=device,
         pad_id=card.pad_id,
-        tokenizer=prepare_tokenizer(
-            files, "", TokenizerSettings(settings.name, settings.trust_remote_code), cache
-        ),
+        tokenizer=prepare_tokenizer(files, ("", ""), made_by, cache),
         max_length=min(limits),
         query_max_length=query_max_length,
         trust_remote_code=settings.trust_remote_code,
@@ -111,9 +106,6 @@ def resolve_reranker(
             fix="set rerank.backend to sentence-transformers",
         )
     return model
-
-
-TEMPLATE = "a chat template"
 
 
 def _is_decoder(card: ModelCard) -> bool:
@@ -150,9 +142,8 @@ def _decided(settings: RerankSettings, card: ModelCard, more: str) -> dict[str, 
         named = named or card.settings.get("activation_fn")
         trusted = isinstance(named, str) and (settings.trust_remote_code or named.startswith("torch."))
         runs = str(named) if trusted else None
-        score = f"{runs.rpartition('.')[2] if runs else 'Sigmoid'} of " + (
-            "the logits of 'yes' less 'no'" if decoder else score
-        )
+        score = "the logits of 'yes' less 'no'" if decoder else score
+        score = f"{runs.rpartition('.')[2] if runs else 'Sigmoid'} of {score}"
         if named and not runs:
             score += f", as {named} does not run"
     source: Origin = "model" if not by_flag else "guess" if card.has_chat_template else "default"

@@ -22,33 +22,67 @@ TASKS: dict[Role, str] = {"queries": "query", "passages": "document"}
 """The names that sentence-transformers gives to the roles."""
 SCORE = "score"
 """What a reranker makes of a pair of texts, beside the outputs of `model.output`."""
-OUTPUTS_OF_TASKS: dict[str, dict[str, str]] = {
-    "dense": {"feature-extraction": "last_hidden_state"},
-    "multivector": {"feature-extraction": "last_hidden_state"},
-    "sparse": {"feature-extraction": "last_hidden_state", "fill-mask": "logits"},
-    SCORE: {"sequence-classification": "logits"},
-}
-"""For each output the tasks that run here, with the output of the network that they take."""
 GENERATION = "text-generation"
 """The task of a reranker that sentence-transformers' own `predict` runs, so that it honours all settings."""
 LENGTHS = {"max_seq_length": COUNT, "query_length": COUNT, "document_length": COUNT}
-LOADING = ("attn_implementation", "dtype", "torch_dtype", "trust_remote_code")
-"""Arguments for loading that shape no vector, or that the config decides."""
 CALLS = {"padding": (True, "longest"), "truncation": (True, "longest_first"), "add_special_tokens": (True,)}
 """Arguments of the tokenizer's call, with the values that every backend uses."""
 TEXTS = ("common", "text")
 """The kinds of input whose arguments shape token ids; those of the others do nothing to plain texts."""
 OTHERS = ("audio", "image", "video", "chat_template")
+LOADING = ("attn_implementation", "dtype", "torch_dtype", "trust_remote_code")
+"""Arguments for loading that shape no vector, or that the config decides."""
+IS_LOADING = JsonType(", ".join(LOADING), lambda value: isinstance(value, dict) and set(value) <= {*LOADING})
+NOTHING = JsonType("nothing", lambda value: False)
+LOWER_CASE = "do_lower_case"
+ALLOWED: dict[str, JsonType] = {
+    **LENGTHS,
+    LOWER_CASE: JsonType("false, or true if the tokenizer does that", lambda value: not value),
+    "transformer_task": JsonType("feature-extraction", lambda value: value == "feature-extraction"),
+    "modality_config": JsonType(
+        "text, by forward and last_hidden_state, and no messages",
+        lambda value: _is_plain_text(value, "last_hidden_state"),
+    ),
+    "module_output_name": JsonType("token_embeddings", lambda value: value == "token_embeddings"),
+    "processing_kwargs": JsonType("a max_length of texts", lambda value: _is_plain_call(value, True)),
+    "unpad_inputs": FLAG,
+    "query_expansion": NOTHING,
+    "tokenizer_name_or_path": NOTHING,
+    **{f"{part}_args": IS_LOADING for part in ("model", "tokenizer", "config")},
+    **{f"{part}_kwargs": IS_LOADING for part in ("model", "processor", "config")},
+}
+"""The keys with the values that backends follow, for dense vectors."""
+NO_LENGTH = JsonType("what the tokenizer does without it", lambda value: _is_plain_call(value, False))
+ALLOWED_FOR: dict[str, dict[str, JsonType]] = {
+    "dense": {},
+    "multivector": {"query_expansion": OBJECT, "processing_kwargs": NO_LENGTH},
+    "sparse": {
+        "transformer_task": JsonType(
+            "feature-extraction or fill-mask", lambda value: value in ("feature-extraction", "fill-mask")
+        ),
+        "modality_config": JsonType(
+            "text, by forward and last_hidden_state or logits, and no messages",
+            lambda value: _is_plain_text(value, "last_hidden_state", "logits"),
+        ),
+    },
+    SCORE: {
+        "transformer_task": JsonType(
+            "sequence-classification", lambda value: value == "sequence-classification"
+        ),
+        "modality_config": JsonType(
+            "text, by forward and logits, and no messages", lambda value: _is_plain_text(value, "logits")
+        ),
+        "module_output_name": JsonType("scores", lambda value: value == "scores"),
+        "processing_kwargs": NO_LENGTH,
+    },
+}
+"""What differs for another output."""
 
 
 def read_text_settings(files: Files, output: str, name: str, folder: str = "") -> Facts:
     """The settings of the Transformer module in `folder` of a model's files; empty if it has none.
 
-    Args:
-        files: The model's.
-        output: A key of `OUTPUTS_OF_TASKS`.
-        name: The model's, for messages.
-        folder: Relative to the model's.
+    `output` is a key of `ALLOWED_FOR`, and `name` the model's, for messages.
 
     Raises:
         InputError: A key is unknown, or asks for what no backend does here.
@@ -57,55 +91,30 @@ def read_text_settings(files: Files, output: str, name: str, folder: str = "") -
     file, settings = next(((file, content) for file, content in contents if content), ("", Facts()))
     if output == SCORE and settings.get("transformer_task") == GENERATION:
         return settings
-    tasks, with_length = OUTPUTS_OF_TASKS[output], output in ("dense", "sparse")
-    module_output = "scores" if output == SCORE else "token_embeddings"
-    lowers_case = bool(settings.get("do_lower_case")) and _lowers_case(files, folder)
-    nothing = JsonType("nothing", lambda value: False)
-    loading = JsonType(", ".join(LOADING), lambda value: isinstance(value, dict) and set(value) <= {*LOADING})
-    known = {
-        **LENGTHS,
-        "do_lower_case": JsonType(
-            "false, or true if the tokenizer does that", lambda value: not value or lowers_case
-        ),
-        "transformer_task": JsonType(" or ".join(tasks), lambda value: value in tasks),
-        "modality_config": JsonType(
-            f"text, by forward and {' or '.join(tasks.values())}, and no messages",
-            lambda value: _is_plain_text(value, tasks),
-        ),
-        "module_output_name": JsonType(module_output, lambda value: value == module_output),
-        "processing_kwargs": JsonType(
-            "a max_length of texts" if with_length else "what the tokenizer does without it",
-            lambda value: _is_plain_call(value, with_length),
-        ),
-        "unpad_inputs": FLAG,
-        "query_expansion": OBJECT if output == "multivector" else nothing,
-        "tokenizer_name_or_path": nothing,
-        **{f"{part}_args": loading for part in ("model", "tokenizer", "config")},
-        **{f"{part}_kwargs": loading for part in ("model", "processor", "config")},
-    }
-    fix = "choose another model"
-    if output != SCORE:
-        fix = "encode with sentence-transformers yourself, and set model.backend to precomputed"
+    known, where = {**ALLOWED, **ALLOWED_FOR[output]}, f"model '{name}': {file}"
+    encode = "encode with sentence-transformers yourself, and set model.backend to precomputed"
+    fix = "choose another model" if output == SCORE else encode
     for key, value in settings.items():
-        where = f"model '{name}': {file}"
         if key not in known:
             raise InputError(f"{where} has an unknown key '{key}'", allowed=", ".join(known), fix=fix)
-        if value is not None and not known[key].accepts(value):
+        follows = value is None or known[key].accepts(value)
+        if not follows and not (key == LOWER_CASE and _lowers_case(files, folder)):
             problem = f"{where} sets {key} to {short_repr(value)}, which no backend does here"
             raise InputError(problem, allowed=f"{known[key].description}, or null", fix=fix)
     return settings
 
 
-def _is_plain_text(modalities: object, tasks: Mapping[str, str]) -> bool:
-    """Whether texts go to the network's method `forward` as they are, without a chat template."""
+def _is_plain_text(modalities: object, *outputs: str) -> bool:
+    """Whether texts go to the network's method `forward` as they are, without a chat template.
+
+    `outputs` are names of the network's, one of which is taken.
+    """
     if not isinstance(modalities, Mapping) or "message" in modalities:
         return False
     text = modalities.get("text")
-    return (
-        isinstance(text, Mapping)
-        and text.get("method") == "forward"
-        and text.get("method_output_name") in tasks.values()
-    )
+    if not isinstance(text, Mapping):
+        return False
+    return text.get("method") == "forward" and text.get("method_output_name") in outputs
 
 
 def _is_plain_call(called: object, with_length: bool) -> bool:

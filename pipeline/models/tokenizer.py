@@ -1,9 +1,8 @@
 """A model's tokenizer: one for its encoder, for chunks of passages and for counts of tokens.
 
-It is transformers', as FlagEmbedding and sentence-transformers load it. It is made once and kept with
-prepared models, so that later runs import no transformers. Its probe, a hash of the token ids of fixed texts,
-is in the keys of what is made of texts: a version of a library that reads them otherwise leads to other keys,
-and one that reads them alike to the same.
+It is transformers', as FlagEmbedding and sentence-transformers load it, and is kept with prepared models, so
+that later runs import no transformers. Its probe, a hash of the token ids of fixed texts, is in the keys of
+what is made of texts: a version of a library that reads them otherwise leads to other keys.
 
 From version 5 on, transformers builds many tokenizers from the vocabulary of tokenizer.json alone, by the
 class that a model's files name. With another class than the vocabulary's, words become single characters or
@@ -21,8 +20,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from pipeline.core import machine
 from pipeline.core.errors import InputError, short_repr
 from pipeline.core.records import Facts
+from pipeline.models.card import STATIC
 from pipeline.models.files import TOKEN_IDS, Files, damaged, untrusted_code
-from pipeline.storage.artifacts import Draft, Recipe
+from pipeline.storage.artifacts import Artifact, Draft, Recipe
 from pipeline.storage.hashing import hash_json
 from pipeline.storage.store import Store, user_store
 
@@ -53,8 +53,8 @@ PROBE_TEXTS = (
     "\u200bzero\u00a0width\u00ad\ufeff", "🙂\u200d👧 🇩🇪", "a" * 300, "<bos> <eos> <instruct>",
     "[CLS] [SEP] [MASK] [UNK] [PAD] <s> </s> <pad> <unk> <mask>", "<|endoftext|> <|im_start|>",
 )  # fmt: skip
-"""Texts in many languages, and those that tokenizers often read in different ways: white space, look-alikes,
-special tokens. Another version of transformers that reads them otherwise leads to other keys."""
+"""Texts in many languages, and what tokenizers often read in different ways: white space, look-alikes,
+special tokens."""
 
 
 class TokenizerSettings(NamedTuple):
@@ -63,8 +63,7 @@ class TokenizerSettings(NamedTuple):
     name: str  # the model's, for messages
     trust_remote_code: bool = False  # whether Python files that come with the model may run
     end_tokens: tuple[str, str] = ("", "")  # the tokens to begin and end each text with; "" for none
-    # Whether transformers loads it; not of a static model, which takes its tokenizer.json.
-    by_library: bool = True
+    by_library: bool = True  # whether transformers loads it; a static model takes its tokenizer.json
     plain: bool = False  # whether texts get no special tokens, as in a static model
 
 
@@ -116,19 +115,21 @@ def probe_of(tokenizer: Tokenizer, name: str) -> str:
 
 
 def prepare_tokenizer(
-    files: Files, folder: str, settings: TokenizerSettings, cache: Path | None
+    files: Files, route: tuple[str, str], settings: TokenizerSettings, cache: Path | None
 ) -> ModelTokenizer:
     """The tokenizer of a model, from the store of prepared models or made now.
 
     Args:
         files: The model's.
-        folder: The tokenizer's, relative to the model's.
-        settings: What it is made by, besides the files.
+        route: The kind of the module that takes the tokens, and the tokenizer's folder inside the model's.
+        settings: What it is made by, besides the files and the route.
         cache: The folder of artifacts that is used where the user's store cannot be written.
 
     Raises:
         InputError: See `load_tokenizer`.
     """
+    kind, folder = route
+    settings = settings._replace(by_library=kind != "StaticEmbedding", plain=kind in STATIC)
     plain = {
         "schema": SCHEMA,
         "files": files.identity(TOKEN_IDS),
@@ -140,17 +141,22 @@ def prepare_tokenizer(
     stores = [user_store(), *([Store(cache)] if cache else [])]
     artifact = next(filter(None, (store.load(recipe) for store in stores)), None)
     if artifact is None:
-
-        def build(draft: Draft) -> Facts:
-            tokenizer = load_tokenizer(files.small_files / folder, settings)
-            with draft.file(FILE) as path:
-                tokenizer.save(str(path))
-            files.check_text_files()
-            return {"probe": probe_of(tokenizer, settings.name)}
-
-        with machine.preparing():
-            artifact = stores[-1].for_models(recipe).make(recipe, build)
+        artifact = _make(recipe, stores[-1].for_models(recipe), files, folder, settings)
     return ModelTokenizer((artifact.folder / FILE).absolute(), artifact.facts["probe"], settings)
+
+
+def _make(recipe: Recipe, store: Store, files: Files, folder: str, settings: TokenizerSettings) -> Artifact:
+    """Load a model's tokenizer and keep it; arguments as in `prepare_tokenizer`."""
+
+    def build(draft: Draft) -> Facts:
+        tokenizer = load_tokenizer(files.small_files / folder, settings)
+        with draft.file(FILE) as path:
+            tokenizer.save(str(path))
+        files.check_text_files()
+        return {"probe": probe_of(tokenizer, settings.name)}
+
+    with machine.preparing():
+        return store.make(recipe, build)
 
 
 def token_spans(tokenizer: ModelTokenizer) -> Callable[[list[str], int], list[list[tuple[int, int]] | None]]:
@@ -242,21 +248,16 @@ def _load(folder: Path, settings: TokenizerSettings) -> PreTrainedTokenizerBase:
 def complete(loaded: PreTrainedTokenizerBase | Tokenizer, settings: TokenizerSettings) -> Tokenizer:
     """The tokenizer itself, or that inside one of transformers', changed to what the model needs.
 
-    From version 5 on, transformers applies `add_bos_token` and `add_eos_token` of tokenizer_config.json to
-    few classes of tokenizers. A model that pools the last token gives other vectors without its end token.
-
     Raises:
         InputError: Transformers' has none inside, as a few are written in Python alone; or the end tokens are
             unknown.
     """
     from tokenizers import Tokenizer
-    from tokenizers.processors import TemplateProcessing
 
-    name, (begin, end) = settings.name, settings.end_tokens
     tokenizer = loaded if isinstance(loaded, Tokenizer) else getattr(loaded, "backend_tokenizer", None)
     if tokenizer is None:
         raise InputError(
-            f"model '{name}' has only a slow tokenizer, {type(loaded).__name__}",
+            f"model '{settings.name}' has only a slow tokenizer, {type(loaded).__name__}",
             allowed="a tokenizer of the package tokenizers, as in tokenizer.json",
             fix="convert it, or encode elsewhere and set model.backend to precomputed",
         )
@@ -264,8 +265,20 @@ def complete(loaded: PreTrainedTokenizerBase | Tokenizer, settings: TokenizerSet
         tokenizer.enable_truncation(512, direction=loaded.truncation_side)  # for the side alone
     if settings.plain:
         tokenizer.post_processor = None  # a mean of word vectors takes no special tokens
-    if not begin and not end:
-        return tokenizer
+    if any(settings.end_tokens):
+        _add_end_tokens(tokenizer, settings)
+    return tokenizer
+
+
+def _add_end_tokens(tokenizer: Tokenizer, settings: TokenizerSettings) -> None:
+    """Let a tokenizer begin and end each text with the end tokens, if it does not.
+
+    From version 5 on, transformers applies `add_bos_token` and `add_eos_token` of tokenizer_config.json to
+    few classes of tokenizers. A model that pools the last token gives other vectors without its end token.
+    """
+    from tokenizers.processors import TemplateProcessing
+
+    name, (begin, end) = settings.name, settings.end_tokens
     tokenizer.no_padding()  # whose tokens are special ones, too
     encoding = tokenizer.encode("a")
     if 0 not in encoding.special_tokens_mask:
@@ -276,14 +289,13 @@ def complete(loaded: PreTrainedTokenizerBase | Tokenizer, settings: TokenizerSet
     missing_begin = [begin] if begin and before[:1] != [begin] else []
     missing_end = [end] if end and after[-1:] != [end] else []
     if not missing_begin and not missing_end:
-        return tokenizer
+        return
     special = [*missing_begin, *before, *after, *missing_end]
     ids = {token: tokenizer.token_to_id(token) for token in special}
     if None in ids.values():
         raise damaged(f"the tokenizer of model '{name}' lacks the token of its tokenizer_config.json")
     single = [*missing_begin, *before, "$A", *after, *missing_end]
     tokenizer.post_processor = TemplateProcessing(single=single, special_tokens=list(ids.items()))
-    return tokenizer
 
 
 def checked(tokenizer: Tokenizer, name: str) -> Tokenizer:

@@ -180,7 +180,7 @@ def with_chunks(retriever: Retriever, model: ResolvedModel | None, plan: Plan) -
     config = retriever.config
     if config.data.chunks is None:
         return plan
-    tokens = {**model.files.tokenizer_identity, "probe": model.tokenizer.probe} if model else {"words": 1}
+    tokens = {**model.tokenizer_identity, "probe": model.tokenizer.probe} if model else {"words": 1}
     settings = {
         "passages": retriever.identity.passages,
         "tokens": tokens,

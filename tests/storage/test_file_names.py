@@ -32,7 +32,7 @@ CHECKED = {
     "place": "the root of a model's folder, or its part `0_Transformer`",
     "folder.name": "the folder of an adapter",
     "hash_json(targets)[:16]": "a hash",
-    "Files(base).text_module()[1]": "a folder that a model's modules name, checked where it is read",
+    "routes['passages'][1]": "a folder that a model's modules name, checked where it is read",
     "each": "a name of a collection, which the config checks",
     "source.name": "a file of an artifact",
     "file": "a file of a collection that is written, chosen here",

@@ -20,8 +20,8 @@ from pipeline.encoders.torch.backend import (
 )
 from pipeline.encoders.torch.checks import tokens_embedded
 from pipeline.encoders.torch.loading import loading
-from pipeline.models.card import late_interaction
 from pipeline.models.files import damaged
+from pipeline.models.late_interaction import late_interaction
 from pipeline.models.model import ResolvedModel
 from pipeline.models.text_settings import TASKS
 
