@@ -6,7 +6,7 @@ import json
 import math
 import os
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePath
 from typing import Any, NamedTuple
 
@@ -124,7 +124,8 @@ class Files:
         hashes = {} if self.repo else hash_files(self.small_files, self.hashes)
         if differing := dict(hashes.items() ^ self.hashes.items()):
             raise file_changed(f"model folder {self.small_files}: {min(differing)}")
-        if self.code and other_repositories(self.classes()) != self.code:
+        # small files of a hub model lie where its name was resolved, which may be another machine
+        if self.code and other_repositories(replace(self, small_files=self.folder()).classes()) != self.code:
             raise file_changed(f"the Python files of {', '.join(self.code)}")
 
     def classes(self) -> list[str]:

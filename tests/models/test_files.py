@@ -1,6 +1,7 @@
 """The files of a model: which of them shape its vectors, and those that other repositories hold."""
 
 import os
+import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -139,6 +140,26 @@ def test_code_of_another_repository_is_in_the_identity_by_its_commit(
     with pytest.raises(InputError, match="the Python files of org/impl changed while the run"):
         files.check()
     assert "code" not in find_model(str(folder), None, False).identity("dense")  # it does not run
+
+
+def test_the_code_of_a_hub_model_is_looked_for_in_the_hub_cache_of_the_machine_that_loads_it(
+    edited: Edit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cluster's node gets the path that the small files have on the driver, and its cache is elsewhere."""
+    be_offline(monkeypatch)
+    commit, here, there = "c" * 40, tmp_path / "here", tmp_path / "there"
+    folder = edited({"config.json": {"auto_map": {"AutoModel": "org/impl--modeling.Class"}}})
+    for name in ("own", "impl"):
+        main = here / f"models--org--{name}" / "refs" / "main"
+        main.parent.mkdir(parents=True)
+        main.write_text(commit, encoding="utf-8")
+    shutil.copytree(folder, here / "models--org--own" / "snapshots" / commit)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(here))
+    files = find_model("org/own", None, True)
+    assert files.code == {"org/impl": commit}
+    here.rename(there)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(there))
+    files.check()
 
 
 @pytest.mark.parametrize("name", ["{other}--mod.Class", "../other/mod.Class", "{other}/mod.Class"])
