@@ -47,13 +47,12 @@ def resolve_model(
         precision: The number format that it computes in.
         cache: Where the tokenizer is kept if the user's store cannot be written.
     """
+    # of BGE-M3, FlagEmbedding adds no markers, scales vectors, and takes a mean over tokens
     is_m3 = config.output == "multivector" and not config.as_sentence_transformers
     card = read_card(files, "dense" if is_m3 else config.output, config.name)
     if files.adapter:
         check_torch(config, "is a PEFT adapter")
-    late = None  # of BGE-M3 too: FlagEmbedding adds no markers, scales vectors, and takes a mean over tokens
-    if config.output == "multivector" and not is_m3:
-        late = late_interaction(card, config.name)
+    late = late_interaction(card, config.name) if config.output == "multivector" and not is_m3 else None
     family, onnx = family_of(config.name) or family_of(files.base), None
     if isinstance(config, OnnxSettings):
         files, onnx = find_onnx(files, config.file, config.name)
@@ -224,7 +223,7 @@ def _max_tokens(
     model declares, `late`. It is the same for every backend: sentence-transformers' own default is what the
     model declares, FlagEmbedding's 512, so scores of one model by the two differ for no other reason.
     """
-    lengths = {}
+    lengths, positions = {}, max_positions(card.config)
     for role, singular in SINGULAR.items():
         configured: int | None = getattr(config, f"{singular}_max_length")
         most = late.max_lengths.get(role) if late else None
@@ -239,7 +238,7 @@ def _max_tokens(
             (None if configured else declared, "model"),
             (None if configured or declared else DEFAULT_LENGTH, "default"),
             (None if configured or declared else card.tokenizer_length, "model"),
-            (max_positions(card.config), "model"),
+            (positions, "model"),
             (family.max_length if family else None, "family"),
             (most, "model"),
         ]
