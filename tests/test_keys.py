@@ -475,5 +475,5 @@ def test_benchmarks_that_share_what_was_hashed_have_the_keys_they_have_alone(unc
     one, other, third = (benchmark.recipes["passages"].plain for benchmark in together)
     assert one["prepared"] != other["prepared"]
     assert one["model"]["identity"] == other["model"]["identity"] == third["model"]["identity"]
-    one_files, *others = [benchmark.retriever.sources()[0].model.files for benchmark in together]
+    one_files, *others = [benchmark.retriever.sources[0].model.files for benchmark in together]
     assert all(files is one_files for files in others)  # hashed once

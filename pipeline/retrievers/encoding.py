@@ -11,7 +11,7 @@ from abc import ABC
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,7 +26,6 @@ from pipeline.encoders.opener import EmbeddingSource, TextOpener
 from pipeline.engines import engine as jobs
 from pipeline.engines.base import Part
 from pipeline.engines.engine import EngineFactory, check_engine
-from pipeline.models.model import CalibrationCorpus
 from pipeline.retrievers.costs import VectorsCost
 from pipeline.retrievers.dense_search import counted_parts
 from pipeline.retrievers.retriever import QueryEncoder, Retriever
@@ -51,13 +50,7 @@ from pipeline.storage.store import Store
 class EncodingRetriever(Retriever[RowSettings], ABC):
     """A retriever that keeps rows that a model makes of texts, or that are given in files."""
 
-    @cached_property
-    def source(self) -> EmbeddingSource:
-        """What gives the rows; this collection calibrates a model in int8."""
-        source: EmbeddingSource = self.identities.resolve(self.settings)
-        if isinstance(source, TextOpener) and source.model.precision == "int8":
-            return source.calibrated_on(CalibrationCorpus(self.identity.passages, self.corpus))
-        return source
+    source: EmbeddingSource  # gives the rows
 
     @override
     def check(self) -> None:

@@ -31,32 +31,28 @@ SCHEMAS = {FUSE: 1}
 class FusionRetriever(Retriever[FuseConfig]):
     """Joins the rankings of its `parts`."""
 
-    section = "fuse"
     ranking = FUSE
 
-    @property
-    def _rankings(self) -> tuple[str, ...]:
-        """The roles of the rankings that are joined."""
-        return tuple(in_part(number, part.ranking) for number, part in enumerate(self.parts, start=1))
+    @override
+    def __post_init__(self) -> None:
+        self.assessed = tuple(
+            in_part(number, part.ranking) for number, part in enumerate(self.parts, start=1)
+        )
+        super().__post_init__()
 
     @override
     def stages(self) -> Plan:
         plan: Plan = {}
         for number, part in enumerate(self.parts, start=1):
             prefix = in_part(number, "")
-            for role, stage in part.plan().items():
+            for role, stage in part.plan.items():
                 plan[prefix + role] = stage.with_prefix(prefix, shared=(COLLECTION,))
         settings = keyed_settings(self.config.search, FUSE) | keyed_settings(self.settings, FUSE)
-        needs, made_of = (COLLECTION, *self._rankings), {role: role for role in self._rankings}
+        needs, made_of = (COLLECTION, *self.assessed), {role: role for role in self.assessed}
         plan[FUSE] = Stage(
             FUSE, SCHEMAS[FUSE], needs, made_of, settings, self._fuse, open_ranking, grows_with="queries"
         )
         return plan
-
-    @property
-    @override
-    def assessed(self) -> tuple[str, ...]:
-        return self._rankings
 
     @override
     def assess(self, evaluator: Evaluator, rankings: Mapping[str, Ranking]) -> Facts:
@@ -64,7 +60,7 @@ class FusionRetriever(Retriever[FuseConfig]):
         return {
             "of": [
                 {"name": part.config.label, "metrics": evaluator.means(evaluator.score(rankings[role]))}
-                for part, role in zip(self.parts, self._rankings, strict=True)
+                for part, role in zip(self.parts, self.assessed, strict=True)
             ]
         }
 
@@ -95,7 +91,7 @@ class FusionRetriever(Retriever[FuseConfig]):
 
     def _fuse(self, inputs: Inputs, draft: Draft, context: Context) -> Facts:
         collection = inputs[COLLECTION]
-        rankings = [inputs[role] for role in self._rankings]
+        rankings = [inputs[role] for role in self.assessed]
         id_rank = descending_id_rank(collection.passages.ids)
         settings, top_k = self.settings, self.config.search.top_k
         method = fusion.Fusion(settings.method, settings.normalize, settings.k)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 
 import numpy as np
 from typing_extensions import override
@@ -37,19 +36,14 @@ DEPTHS = (10, 20, 50, 100, 200, 500, 1000)
 class RerankingRetriever(Retriever[ScorerSettings]):
     """Scores the best hits of its `first` stage again."""
 
-    section = "rerank"
     ranking = RERANK
+    source: ScoreSource  # gives the scores
 
-    @property
-    def first(self) -> Retriever:
-        """The first stage."""
-        return self.parts[0]
-
-    @cached_property
-    def source(self) -> ScoreSource:
-        """What gives the scores."""
-        source: ScoreSource = self.identities.resolve(self.settings)
-        return source
+    @override
+    def __post_init__(self) -> None:
+        (self.first,) = self.parts
+        self.assessed = (*self.first.assessed, self.first.ranking)
+        super().__post_init__()
 
     @override
     def stages(self) -> Plan:
@@ -64,12 +58,7 @@ class RerankingRetriever(Retriever[ScorerSettings]):
             engine=EngineFactory(self.source, None) if self.source.served else None,
             grows_with="queries",
         )
-        return {**self.first.plan(), RERANK: stage}
-
-    @property
-    @override
-    def assessed(self) -> tuple[str, ...]:
-        return (*self.first.assessed, self.first.ranking)
+        return {**self.first.plan, RERANK: stage}
 
     @override
     def assess(self, evaluator: Evaluator, rankings: Mapping[str, Ranking]) -> Facts:

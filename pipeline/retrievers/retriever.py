@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, Generic
@@ -112,44 +112,40 @@ class Retriever(ABC, Generic[Settings]):
 
     Args:
         config: The benchmark's settings, with the backends that are used.
-        identities: Looks up and hashes the files that the config names.
+        settings: The section of the config that names the kind.
         identity: The hashes of the collection's parts.
-        corpus: The file of the passages, which exists once the collection is read.
+        source: What gives the rows or scores that parts of the work consist of; None if no work is divided.
         parts: The retrievers that are joined, or the one whose ranking is reranked: each is that of a
             benchmark alone.
+
+    Attributes:
+        sources: The sources of the parts, and then its own.
+        plan: `stages` with the engine of each, and the `origin` of a kind of another package in its settings.
+        assessed: The roles of the rankings that `assess` gets besides its own.
     """
 
-    section: ClassVar[str] = "model"  # the section of the config that names the kind
     ranking: ClassVar[str] = "search"  # the role, in `stages`, of the stage that makes the ranking
     config: Config
-    identities: Identities
+    settings: Settings
     identity: Identity
-    corpus: Path
+    source: ModelSource | None = None
     parts: Sequence[Retriever] = ()
+    sources: list[ModelSource] = field(init=False)
+    plan: Plan = field(init=False)
+    assessed: tuple[str, ...] = field(default=(), init=False)
 
-    @property
-    def settings(self) -> Settings:
-        """The settings of the kind."""
-        settings: Settings = getattr(self.config, self.section)
-        return settings
-
-    @abstractmethod
-    def stages(self) -> Plan:
-        """The stages from the collection to the ranking."""
-
-    def plan(self) -> Plan:
-        """`stages` with the engine of each, and the `origin` of a kind of another package in its settings."""
-        made_by = origin(type(self))
-        engine = EngineFactory(self.source, self.config.engine)
-        return {
+    def __post_init__(self) -> None:
+        self.sources = [source for part in self.parts for source in part.sources]
+        self.sources += [self.source] if self.source else []
+        engine, made_by = EngineFactory(self.source, self.config.engine), origin(type(self))
+        self.plan = {
             role: replace(stage, engine=stage.engine or engine, settings={**stage.settings, **made_by})
             for role, stage in self.stages().items()
         }
 
-    @property
-    def assessed(self) -> tuple[str, ...]:
-        """The roles of the rankings that `assess` gets besides its own."""
-        return ()
+    @abstractmethod
+    def stages(self) -> Plan:
+        """The stages from the collection to the ranking."""
 
     def assess(self, evaluator: Evaluator, rankings: Mapping[str, Ranking]) -> Facts:
         """What is measured besides the measures, as JSON by its key in `metrics.json`; rankings by role."""
@@ -165,19 +161,9 @@ class Retriever(ABC, Generic[Settings]):
         for part in self.parts:
             part.check_collection(collection)
 
-    def sources(self) -> list[ModelSource]:
-        """What gives the rows and scores of the parts, and then its own."""
-        of_parts = [source for part in self.parts for source in part.sources()]
-        return [*of_parts, self.source] if self.source else of_parts
-
     def stored_sizes(self, passages: int, queries: int) -> dict[str, StoredSize]:
         """Of so many texts, by role: sizes of vectors and indexes, where a formula gives them."""
         return {}
-
-    @property
-    def source(self) -> ModelSource | None:
-        """What gives the rows or scores that parts of the work consist of; None if no work is divided."""
-        return None
 
     def open_search(self, inputs: Inputs) -> Search:
         """Opens what the stage `search` searches; of its inputs, the queries are not needed.

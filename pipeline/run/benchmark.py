@@ -142,7 +142,7 @@ class Benchmark:
         self.resolved_config = identities.settle(config)
         self.retriever = plan.make_retriever(self.resolved_config, identities, identity, corpus)
         scores = plan.evaluate_stage(config, self.retriever)
-        self.stages = {COLLECTION: collection, **self.retriever.plan(), plan.SCORES: scores}
+        self.stages = {COLLECTION: collection, **self.retriever.plan, plan.SCORES: scores}
         self.recipes: dict[str, Recipe] = {}
         keys: dict[str, str] = {}
         for role, stage in self.stages.items():
@@ -155,7 +155,7 @@ class Benchmark:
         And of each model for texts its settings, their sources, and how its rows were compared.
         """
         used, settings = [], []
-        for source in self.retriever.sources():
+        for source in self.retriever.sources:
             if not isinstance(source, Opener):
                 continue
             section, model = source.settings, source.model
@@ -189,7 +189,7 @@ class Benchmark:
 
     def confirm(self) -> None:
         """Check, once, that served models still return what is cached; keys cannot detect a change."""
-        for source in () if self._confirmed else self.retriever.sources():
+        for source in () if self._confirmed else self.retriever.sources:
             if source.served:
                 source.confirm(self.store, self.session.fresh)
         self._confirmed = True

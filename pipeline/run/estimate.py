@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pipeline.config import SOURCES, Config
+from pipeline.config import SOURCES, Config, FuseConfig
 from pipeline.core import machine, records
 from pipeline.core.errors import InputError
 from pipeline.core.records import ROLES, Facts
@@ -157,7 +157,7 @@ def _mean_tokens(
 ) -> Iterator[tuple[str, float]]:
     """By role, of each part of a fusion, the tokens that a model reads of a text: the mean of a sample."""
     for number, part in enumerate(retriever.parts, start=1):
-        fused = retriever.section == "fuse"
+        fused = isinstance(retriever.settings, FuseConfig)
         yield from _mean_tokens(part, collection, in_part(number, prefix) if fused else prefix)
     model = None if retriever.parts else getattr(retriever.source, "model", None)
     for role, texts in zip(ROLES, (collection.passages, collection.queries), strict=True):

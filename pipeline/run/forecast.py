@@ -141,7 +141,7 @@ def _lacking(benchmark: Benchmark, reads_hub: bool) -> tuple[dict[tuple[str, str
     """The files of models, and of data if it `reads_hub`, that are not here; and why some cannot be named."""
     probes: list[Callable[[], object]] = [
         source.model.files.folder
-        for source in benchmark.retriever.sources()
+        for source in benchmark.retriever.sources
         if isinstance(source, TextOpener) and source.model.files.repo
     ]
     if reads_hub:

@@ -223,7 +223,7 @@ def finish(benchmark: Benchmark, folder: Path) -> Result:
     started = time.perf_counter()
     benchmark.confirm()
     to_make = benchmark.missing(benchmark.retriever.ranking, SCORES)
-    for source in benchmark.retriever.sources():
+    for source in benchmark.retriever.sources:
         if not isinstance(source, Opener):
             continue
         model = source.model

@@ -56,7 +56,7 @@ def describe_data(
             collection = group[0].collection
             model = None
             try:
-                sources = [source for benchmark in group for source in benchmark.retriever.sources()]
+                sources = [source for benchmark in group for source in benchmark.retriever.sources]
                 model = next((each.model for each in sources if isinstance(each, TextOpener)), None)
             except InputError as error:
                 log.warning("tokens are not counted: %s", error)

@@ -118,7 +118,7 @@ def _check(benchmark: Benchmark, result: CollectionResult) -> None:
 def _measure_one(
     benchmark: Benchmark, result: CollectionResult, queries: int, concurrency: list[int], threads: int | None
 ) -> LatencyRecord:
-    for source in benchmark.retriever.sources():
+    for source in benchmark.retriever.sources:
         if isinstance(source, Opener):
             source.prepare(benchmark.store)  # conversion is no part of a cold start
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)}

@@ -163,7 +163,7 @@ def _load_of(clients: int, answers: Sequence[Answered | InputError], seconds: fl
 
 def _round_trips(retriever: Retriever) -> Facts | None:
     """Requests to the first server of a retriever for which it computes nothing; None without a server."""
-    for source in retriever.sources():
+    for source in retriever.sources:
         if source.served and hasattr(encoder := source.connect(), "client"):
             client = encoder.client
             try:

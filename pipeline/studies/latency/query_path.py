@@ -98,7 +98,7 @@ def _load_search(
     encode = retriever.encode_query(benchmark.store)
     row = encode(query, Usage())
     loaded(MODEL)
-    needs = retriever.plan()[retriever.ranking].needs
+    needs = retriever.plan[retriever.ranking].needs
     roles = zip(needs, benchmark.stages[prefix + retriever.ranking].needs, strict=True)
     inputs = {need: benchmark.opened(role) for need, role in roles if need != "queries"}
     search, config = retriever.open_search(inputs), retriever.config
