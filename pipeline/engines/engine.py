@@ -19,7 +19,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.installation import require
 from pipeline.core.records import Embeddings, Float32, Ranking, Role, TextPair, UInt8
 from pipeline.encoders.batching import Usage
-from pipeline.encoders.opener import Encoder, ModelSource, Opener, Scorer
+from pipeline.encoders.opener import Encoder, ModelSource, Opener, PairOpener, Scorer
 from pipeline.engines.base import Content, Engine, Job, Part, PartResult
 from pipeline.storage.store import Store
 
@@ -183,15 +183,16 @@ def devices_of(config: EngineConfig, opener: Opener) -> list[str]:
     return [f"cuda:{number}" for number in range(config.workers or len(machine.gpus()) or 1)]
 
 
-def check_engine(config: EngineConfig, source: ModelSource, section: str = "model") -> None:
+def check_engine(config: EngineConfig, source: ModelSource) -> None:
     """Refuse an engine that cannot start on this machine, without starting anything.
 
-    `section` is that of the config which names the source. The config refuses what fits no machine.
+    The config refuses what fits no machine.
     """
     if config.kind == "ray":
         require("ray", "ray", "engine.kind: ray")
     elif isinstance(source, Opener) and (config.workers or config.devices):
         name, value = ("workers", config.workers) if config.workers else ("devices", config.devices)
+        section = "rerank" if isinstance(source, PairOpener) else "model"
         kinds = {device.partition(":")[0] for device in config.devices or [source.device]}
         if kinds != {source.device.partition(":")[0]}:
             raise InputError(

@@ -17,14 +17,14 @@ from pipeline.encoders.batching import Usage
 from pipeline.retrievers.retriever import QueryEncoder, Retriever, Search
 from pipeline.retrievers.stage import Context, Facts, Inputs, Plan, Stage
 from pipeline.retrievers.texts import (
+    Opens,
     chunking,
     search_by,
     search_here,
     search_stage,
-    text_stage,
+    text_stages,
     texts_of,
     tie_order,
-    with_chunks,
 )
 from pipeline.search import bm25_index
 from pipeline.search.bm25_index import Tokenization, TokenizedTexts
@@ -43,7 +43,9 @@ class Bm25(Retriever[Bm25Settings]):
 
     @override
     def stages(self) -> Plan:
-        plan: Plan = {role: self._words(role) for role in ROLES}
+        words = {"model": self._tokenization.recipe()}
+        opens: Opens = dict.fromkeys(ROLES, bm25_index.open_tokenized)
+        plan = text_stages(self, None, SCHEMAS, lambda _: words, self._tokenize, opens)
         plan["index"] = Stage(
             "index",
             SCHEMAS["index"],
@@ -55,17 +57,11 @@ class Bm25(Retriever[Bm25Settings]):
         )
         make = partial(search_here, self)
         plan["search"] = search_stage(self, SCHEMAS["search"], ("index", "queries"), make, {})
-        return with_chunks(self, None, plan)
+        return plan
 
     @override
     def report(self, artifacts: Mapping[str, Artifact], scores: Facts, stages: Sequence[Facts]) -> Facts:
         return chunking(self.config, artifacts)
-
-    def _words(self, role: Role) -> Stage:
-        """Cuts the passages or the queries into words."""
-        settings = {"model": self._tokenization.recipe(), **keyed_settings(self.settings, role)}
-        make = partial(self._tokenize, role)
-        return text_stage(self, role, SCHEMAS[role], settings, make, bm25_index.open_tokenized)
 
     def _tokenize(self, role: Role, inputs: Inputs, draft: Draft, context: Context) -> Facts:
         texts = texts_of(role, inputs)

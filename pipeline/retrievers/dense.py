@@ -19,7 +19,7 @@ from pipeline.retrievers.encoding import EncodingRetriever
 from pipeline.retrievers.retriever import Search
 from pipeline.retrievers.rows import VectorFormat
 from pipeline.retrievers.stage import Inputs, Plan, Stage, StoredSize
-from pipeline.retrievers.texts import search_by, search_stage, texts_of, with_chunks
+from pipeline.retrievers.texts import search_by, search_stage, texts_of
 from pipeline.storage import vector_shards
 
 TEXT_BYTES = 20  # kept beside the vector of a text: its hash and its number of tokens
@@ -45,9 +45,8 @@ class Dense(EncodingRetriever):
         in_parts = config.index.shards > 1 or (distributed and by_vectors)
         search = partial(dense_search.search, self, in_parts)
         searched = ("passages" if by_vectors else "index", "queries")
-        plan = {
-            "passages": self.encode_stage("passages", SCHEMAS["passages"], VectorFormat(stored)),
-            "queries": self.encode_stage("queries", SCHEMAS["queries"], VectorFormat(form)),
+        return {
+            **self.encode_stages(SCHEMAS, VectorFormat(stored), VectorFormat(form)),
             "index": Stage(
                 "index",
                 SCHEMAS["index"],
@@ -59,11 +58,9 @@ class Dense(EncodingRetriever):
             ),
             "search": search_stage(self, SCHEMAS["search"], searched, search, {}),
         }
-        return with_chunks(self, self.source.model, plan)
 
     @override
     def check(self) -> None:
-        super().check()
         whole, kept = self._dimensions
         if whole and kept:
             vector_shards.check_dimensions(kept, whole)

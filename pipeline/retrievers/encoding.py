@@ -10,14 +10,13 @@ from __future__ import annotations
 from abc import ABC
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 from typing_extensions import override
 
-from pipeline.config import FLAT, RowSettings, keyed_settings
+from pipeline.config import FLAT, RowSettings
 from pipeline.core.display import silent
 from pipeline.core.errors import InputError
 from pipeline.core.records import Collection, Role, Texts
@@ -25,7 +24,7 @@ from pipeline.encoders.batching import Usage
 from pipeline.encoders.opener import EmbeddingSource, TextOpener
 from pipeline.engines import engine as jobs
 from pipeline.engines.base import Part
-from pipeline.engines.engine import EngineFactory, check_engine
+from pipeline.engines.engine import EngineFactory
 from pipeline.retrievers.costs import VectorsCost
 from pipeline.retrievers.dense_search import counted_parts
 from pipeline.retrievers.retriever import QueryEncoder, Retriever
@@ -39,8 +38,8 @@ from pipeline.retrievers.rows import (
     token_counts,
 )
 from pipeline.retrievers.sections import ApproximateIndex, Sparsity
-from pipeline.retrievers.stage import Context, Facts, Inputs, Stage
-from pipeline.retrievers.texts import chunking, text_stage, texts_of
+from pipeline.retrievers.stage import Context, Facts, Inputs, Plan
+from pipeline.retrievers.texts import Opens, chunking, text_stages, texts_of
 from pipeline.retrievers.truncation import Truncation, truncation_of
 from pipeline.storage import vector_shards
 from pipeline.storage.artifacts import Artifact, Draft
@@ -51,24 +50,6 @@ class EncodingRetriever(Retriever[RowSettings], ABC):
     """A retriever that keeps rows that a model makes of texts, or that are given in files."""
 
     source: EmbeddingSource  # gives the rows
-
-    @override
-    def check(self) -> None:
-        check_engine(self.config.engine, self.source)
-        if self.source.served:
-            self.source.check()
-        chunks, model = self.config.data.chunks, self.source.model
-        if chunks is None or model is None:
-            return
-        # the end of a chunk that is longer than what the model reads would not be searched
-        room = model.room_for_texts(special=False)["passages"]
-        if chunks.tokens > room:
-            raise InputError(
-                f"data.chunks.tokens is {chunks.tokens:,}, and model '{model.name}' reads {room:,} "
-                "tokens of a passage, besides special tokens and the instruction",
-                allowed=f"1 to {room:,}",
-                fix="lower it, or raise model.passage_max_length if the model can read more",
-            )
 
     @override
     def report(self, artifacts: Mapping[str, Artifact], scores: Facts, stages: Sequence[Facts]) -> Facts:
@@ -112,16 +93,20 @@ class EncodingRetriever(Retriever[RowSettings], ABC):
         """What a model gives for a query, as the stage `queries` would open it."""
         return encoded
 
-    def encode_stage(self, role: Role, schema: int, form: RowFormat) -> Stage:
-        """Encodes the passages or the queries; shards that an interrupted run has finished are kept."""
-        settings = self.source.ingredients(role) | keyed_settings(self.settings, role)
-        make = partial(self._encode, role, form)
-        opened = partial(form.open, held=role == "queries")
-        stage = text_stage(self, role, schema, settings, make, opened)
-        return replace(stage, engine=EngineFactory(self.source, None) if self.source.served else None)
+    def encode_stages(self, schemas: Mapping[str, int], passages: RowFormat, queries: RowFormat) -> Plan:
+        """Encode the passages and the queries; shards that an interrupted run has finished are kept."""
+        source, make = self.source, partial(self._encode, {"passages": passages, "queries": queries})
+        opens: Opens = {
+            "passages": partial(passages.open, held=False),
+            "queries": partial(queries.open, held=True),
+        }
+        engine = EngineFactory(source, None) if source.served else None
+        return text_stages(self, source.model, schemas, source.ingredients, make, opens, engine)
 
-    def _encode(self, role: Role, form: RowFormat, inputs: Inputs, draft: Draft, context: Context) -> Facts:
-        texts = texts_of(role, inputs)
+    def _encode(
+        self, forms: Mapping[Role, RowFormat], role: Role, inputs: Inputs, draft: Draft, context: Context
+    ) -> Facts:
+        texts, form = texts_of(role, inputs), forms[role]
         if self.source.stored:
             self._copy_precomputed(role, texts, form, draft, context)
             return {"rows": len(texts)}

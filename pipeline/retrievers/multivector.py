@@ -16,7 +16,7 @@ from pipeline.retrievers.encoding import EncodingRetriever
 from pipeline.retrievers.retriever import Search
 from pipeline.retrievers.rows import RaggedFormat
 from pipeline.retrievers.stage import Inputs, Plan
-from pipeline.retrievers.texts import search_by, search_here, search_stage, texts_of, with_chunks
+from pipeline.retrievers.texts import search_by, search_here, search_stage, texts_of
 from pipeline.storage import ragged_shards, vector_shards
 from pipeline.storage.artifacts import Draft
 
@@ -56,12 +56,10 @@ class MultiVector(EncodingRetriever):
         """There is no index: the stored vectors are searched themselves."""
         halves, searched = self.settings.token_precision == "fp16", ("passages", "queries")
         settings, make = {"mean": self._mean}, partial(search_here, self)
-        plan = {
-            "passages": self.encode_stage("passages", SCHEMAS["passages"], TokenVectorFormat(halves=halves)),
-            "queries": self.encode_stage("queries", SCHEMAS["queries"], TokenVectorFormat()),
+        return {
+            **self.encode_stages(SCHEMAS, TokenVectorFormat(halves=halves), TokenVectorFormat()),
             "search": search_stage(self, SCHEMAS["search"], searched, make, settings, index="passages"),
         }
-        return with_chunks(self, self.source.model, plan)
 
     @property
     def _mean(self) -> bool:

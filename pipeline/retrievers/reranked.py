@@ -11,7 +11,7 @@ from pipeline.config import ScorerSettings, keyed_settings
 from pipeline.core.order import descending_id_rank, sort_hits
 from pipeline.core.records import Float32, Int64, Qrels, Ranking
 from pipeline.encoders.opener import PairOpener, ScoreSource
-from pipeline.engines.engine import EngineFactory, check_engine
+from pipeline.engines.engine import EngineFactory
 from pipeline.metrics import paired
 from pipeline.metrics.scoring import judged_cells
 from pipeline.retrievers.composition import Reranking
@@ -104,13 +104,6 @@ class RerankingRetriever(Retriever[ScorerSettings]):
     @override
     def stored_sizes(self, passages: int, queries: int) -> dict[str, StoredSize]:
         return self.first.stored_sizes(passages, queries)
-
-    @override
-    def check(self) -> None:
-        super().check()
-        check_engine(self.config.engine, self.source, "rerank")
-        if self.source.served:
-            self.source.check()
 
     def _rerank(self, inputs: Inputs, draft: Draft, context: Context) -> Facts:
         collection, first = inputs[COLLECTION], inputs[self.first.ranking]

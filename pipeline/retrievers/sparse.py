@@ -22,7 +22,6 @@ from pipeline.retrievers.texts import (
     search_stage,
     texts_of,
     tie_order,
-    with_chunks,
 )
 from pipeline.storage import ragged_shards
 from pipeline.storage.artifacts import Draft
@@ -57,9 +56,8 @@ class Sparse(EncodingRetriever):
     def stages(self) -> Plan:
         """Where memory is limited, the stored rows are searched, and inverted part by part."""
         searched = "index" if self.config.search.memory_mb is None else "passages"
-        plan = {
-            "passages": self.encode_stage("passages", SCHEMAS["passages"], WeightFormat()),
-            "queries": self.encode_stage("queries", SCHEMAS["queries"], WeightFormat()),
+        return {
+            **self.encode_stages(SCHEMAS, WeightFormat(), WeightFormat()),
             "index": Stage(
                 "index",
                 SCHEMAS["index"],
@@ -71,7 +69,6 @@ class Sparse(EncodingRetriever):
             ),
             "search": search_stage(self, SCHEMAS["search"], (searched, "queries"), self._search, {}),
         }
-        return with_chunks(self, self.source.model, plan)
 
     @override
     def open_search(self, inputs: Inputs) -> Search:

@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pipeline.config import Config, keyed_settings
+from pipeline.config import ChunkSettings, Config, keyed_settings
 from pipeline.core.display import Bar
+from pipeline.core.errors import InputError
 from pipeline.core.order import descending_id_rank
-from pipeline.core.records import Chunks, Float32, Int64, Ranking, Role, Texts
+from pipeline.core.records import ROLES, Chunks, Float32, Int64, Ranking, Role, Texts
 from pipeline.data.collection_files import CHUNK_BOUNDS, CHUNK_PLACES, CHUNK_TEXTS, open_chunks, write_texts
+from pipeline.engines.engine import EngineFactory
 from pipeline.retrievers.retriever import COLLECTION, Retriever, Search, open_ranking, save_ranking
 from pipeline.retrievers.sections import Chunking
 from pipeline.retrievers.stage import Context, Facts, Inputs, Plan, Stage
@@ -34,34 +36,54 @@ Find = Callable[[Any, int, Bar], Ranking]
 Take = Callable[[Any, Int64], Any]
 Score = Callable[[Any, Int64], Float32]
 """See `search_by`."""
+Opens = Mapping[Role, Callable[[Artifact], object]]
+"""By the role of texts, as of `Stage`."""
 CHUNKS = "chunks"
 SCHEMAS = {CHUNKS: 2}
 BATCH = 1024  # passages cut at once
 
 
-def text_stage(
+def text_stages(
     retriever: Retriever,
-    role: Role,
-    schema: int,
-    settings: Facts,
-    make: Callable[[Inputs, Draft, Context], Facts],
-    opened: Callable[[Artifact], object],
-) -> Stage:
-    """A stage that reads the texts of a role, which are its ingredient `texts`.
+    model: ResolvedModel | None,
+    schemas: Mapping[str, int],
+    ingredients: Callable[[Role], Facts],
+    make: Callable[[Role, Inputs, Draft, Context], Facts],
+    opens: Opens,
+    engine: EngineFactory | None = None,
+) -> Plan:
+    """The stages `passages` and `queries`; before them `chunks`, if the config says to cut passages.
 
-    Those are the chunks of passages that are cut, else the texts of the collection.
+    Args:
+        retriever: Whose they are.
+        model: Whose tokens passages are cut by; None cuts them by words.
+        schemas: By role, as of `Stage`.
+        ingredients: (role) -> what shapes the result besides the texts and the settings.
+        make: (role, inputs, draft, context) -> facts.
+        opens: As of `Stage`.
+        engine: As of `Stage`.
     """
-    if retriever.config.data.chunks and role == "passages":
-        source, made_of = CHUNKS, {"texts": CHUNKS}
-    else:
-        identity = retriever.identity
-        source, made_of = COLLECTION, {}
-        settings = {"texts": identity.passages if role == "passages" else identity.queries, **settings}
-    return Stage(role, schema, (source,), made_of, settings, make, opened, grows_with=role)
+    chunks, identity = retriever.config.data.chunks, retriever.identity
+    plan: Plan = {CHUNKS: _chunk_stage(retriever, chunks, model)} if chunks else {}
+    for role, texts in zip(ROLES, (identity.passages, identity.queries), strict=True):
+        cut = role == "passages" and chunks is not None
+        settings = {**ingredients(role), **keyed_settings(retriever.settings, role)}
+        plan[role] = Stage(
+            role,
+            schemas[role],
+            needs=(CHUNKS if cut else COLLECTION,),
+            made_of={"texts": CHUNKS} if cut else {},
+            settings=settings if cut else {"texts": texts, **settings},
+            make=partial(make, role),
+            open=opens[role],
+            engine=engine,
+            grows_with=role,
+        )
+    return plan
 
 
 def texts_of(role: Role, inputs: Inputs) -> Texts:
-    """The texts of a role, of the inputs of a `text_stage`; or those that a `search_stage` searches."""
+    """The texts of a role, of the inputs of one of `text_stages`; or those that a `search_stage` searches."""
     if CHUNKS in inputs:
         chunks: Chunks = inputs[CHUNKS]
         return chunks.texts
@@ -172,15 +194,13 @@ def chunking(config: Config, artifacts: Mapping[str, Artifact]) -> Facts:
     return {Chunking.key: {**settings, "aggregate": config.search.aggregate, **counts}}
 
 
-def with_chunks(retriever: Retriever, model: ResolvedModel | None, plan: Plan) -> Plan:
-    """A plan with a stage before it that cuts the passages, if the config says to.
-
-    They are cut by the tokens of a model, or by words where there is none.
-    """
+def _chunk_stage(retriever: Retriever, chunks: ChunkSettings, model: ResolvedModel | None) -> Stage:
+    """Cuts the passages; other arguments are as of `text_stages`."""
     config = retriever.config
-    if config.data.chunks is None:
-        return plan
-    tokens = {**model.tokenizer_identity, "probe": model.tokenizer.probe} if model else {"words": 1}
+    tokens: Facts = {"words": 1}
+    if model:
+        _check_length(chunks, model)
+        tokens = {**model.tokenizer_identity, "probe": model.tokenizer.probe}
     settings = {
         "passages": retriever.identity.passages,
         "tokens": tokens,
@@ -188,14 +208,25 @@ def with_chunks(retriever: Retriever, model: ResolvedModel | None, plan: Plan) -
         **keyed_settings(config.data, CHUNKS),
     }
     make = partial(_cut, config, model)
-    stage = Stage(CHUNKS, SCHEMAS[CHUNKS], (COLLECTION,), {}, settings, make, open_chunks, exact_bytes=True)
-    return {CHUNKS: stage, **plan}
+    return Stage(CHUNKS, SCHEMAS[CHUNKS], (COLLECTION,), {}, settings, make, open_chunks, exact_bytes=True)
+
+
+def _check_length(chunks: ChunkSettings, model: ResolvedModel) -> None:
+    """Refuse chunks that are longer than what the model reads: their ends would not be searched."""
+    room = model.room_for_texts(special=False)["passages"]
+    if chunks.tokens > room:
+        raise InputError(
+            f"data.chunks.tokens is {chunks.tokens:,}, and model '{model.name}' reads {room:,} "
+            "tokens of a passage, besides special tokens and the instruction",
+            allowed=f"1 to {room:,}",
+            fix="lower it, or raise model.passage_max_length if the model can read more",
+        )
 
 
 def _cut(
     config: Config, model: ResolvedModel | None, inputs: Inputs, draft: Draft, context: Context
 ) -> Facts:
-    """Cut the passages; `model` is as of `with_chunks`."""
+    """Cut the passages; `model` is as of `text_stages`."""
     import pyarrow as pa
 
     from pipeline.data.chunking import cut_texts, word_spans

@@ -27,7 +27,7 @@ from pipeline.core.result_records import ONLY_WHERE_MEASURED, StageRow
 from pipeline.data.collection_files import CORPUS
 from pipeline.encoders.opener import Opener, TextOpener
 from pipeline.engines.base import Engine
-from pipeline.engines.engine import EngineFactory
+from pipeline.engines.engine import EngineFactory, check_engine
 from pipeline.retrievers.retriever import COLLECTION, Identities
 from pipeline.retrievers.stage import Context
 from pipeline.run import plan
@@ -184,6 +184,10 @@ class Benchmark:
         if not self._checked:
             for recipe in self.recipes.values():
                 self.store.check(recipe)
+            for source in self.retriever.sources:
+                check_engine(self.config.engine, source)
+                if source.served:
+                    source.check()
             self.retriever.check()
         self._checked = True
 
