@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
 from functools import partial
 
 from typing_extensions import override
@@ -18,9 +17,7 @@ from pipeline.retrievers.retriever import QueryEncoder, Retriever, Search
 from pipeline.retrievers.stage import Context, Facts, Inputs, Plan, Stage
 from pipeline.retrievers.texts import (
     Opens,
-    chunking,
-    search_by,
-    search_here,
+    search,
     search_stage,
     text_stages,
     texts_of,
@@ -28,7 +25,7 @@ from pipeline.retrievers.texts import (
 )
 from pipeline.search import bm25_index
 from pipeline.search.bm25_index import Tokenization, TokenizedTexts
-from pipeline.storage.artifacts import Artifact, Draft
+from pipeline.storage.artifacts import Draft
 from pipeline.storage.store import Store
 
 SCHEMAS = {"passages": 4, "queries": 4, "index": 1, "search": 3}
@@ -55,13 +52,9 @@ class Bm25(Retriever[Bm25Settings]):
             make=self._index,
             open=bm25_index.open_postings,
         )
-        make = partial(search_here, self)
+        make = partial(search, self)
         plan["search"] = search_stage(self, SCHEMAS["search"], ("index", "queries"), make, {})
         return plan
-
-    @override
-    def report(self, artifacts: Mapping[str, Artifact], scores: Facts, stages: Sequence[Facts]) -> Facts:
-        return chunking(self.config, artifacts)
 
     def _tokenize(self, role: Role, inputs: Inputs, draft: Draft, context: Context) -> Facts:
         texts = texts_of(role, inputs)
@@ -94,7 +87,7 @@ class Bm25(Retriever[Bm25Settings]):
         def find(queries: TokenizedTexts, k: int, bar: Bar) -> Ranking:
             return bm25_index.search(index, queries, k, order, bar)
 
-        return search_by(self.config, inputs, find, TokenizedTexts.take)
+        return Search(find, TokenizedTexts.take)
 
     @override
     def encode_query(self, store: Store) -> QueryEncoder:

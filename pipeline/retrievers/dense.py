@@ -19,7 +19,7 @@ from pipeline.retrievers.encoding import EncodingRetriever
 from pipeline.retrievers.retriever import Search
 from pipeline.retrievers.rows import VectorFormat
 from pipeline.retrievers.stage import Inputs, Plan, Stage, StoredSize
-from pipeline.retrievers.texts import search_by, search_stage, texts_of
+from pipeline.retrievers.texts import search_stage, texts_of
 from pipeline.storage import vector_shards
 
 TEXT_BYTES = 20  # kept beside the vector of a text: its hash and its number of tokens
@@ -129,7 +129,7 @@ class Dense(EncodingRetriever):
         queries = inputs.get("queries")  # those of a run; others come one at a time
         searcher = open_searcher(config.index, config.search, stored, ids, queries)
         score = searcher.score if isinstance(searcher, ExactSearcher) else None
-        return search_by(config, inputs, searcher.search, operator.getitem, score)
+        return Search(searcher.search, operator.getitem, score)
 
     @override
     def query_row(self, encoded: Any) -> Float32:

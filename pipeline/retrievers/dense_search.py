@@ -16,10 +16,10 @@ from pipeline.core.display import Bar
 from pipeline.core.records import Embeddings, Float32, Ranking, UInt8
 from pipeline.engines import engine as jobs
 from pipeline.engines.base import Job, Part, PartJob, PartResult
+from pipeline.retrievers import texts
 from pipeline.retrievers.costs import VectorsCost
 from pipeline.retrievers.retriever import Retriever
 from pipeline.retrievers.stage import Context, Facts, Inputs
-from pipeline.retrievers.texts import save_found, search_depth, search_here
 from pipeline.storage import vector_shards
 from pipeline.storage.artifacts import Artifact, Draft
 
@@ -47,32 +47,37 @@ def build_index(index: IndexConfig, inputs: Inputs, draft: Draft, context: Conte
     from pipeline.search.faiss_library import faiss
 
     embeddings, meter = inputs["passages"], context.meter
-    spans, names = [(0, len(embeddings))], {0: INDEX}
+    rows = meter.items = len(embeddings)
+    label = "index" if index.factory == FLAT else "train and fill the index"
     if index.shards > 1:
-        spans = vector_shards.split_evenly(len(embeddings), index.shards)
-        names = {start: INDEX_SHARD.format(number) for number, (start, _) in enumerate(spans)}
+        _build_shards(index, embeddings, draft, context, label)
+    elif INDEX in draft.whole:
+        meter.worked_on = 0
+    else:
+        with context.progress(label, rows, "vectors") as bar, meter.working(), draft.file(INDEX) as path:
+            built = faiss_index.build_index(embeddings, index.factory, index.metric, bar, seed=index.seed)
+            faiss.write_index(built, str(path))  # without a copy of its bytes in memory
+        meter.notes["engine"] = {"kind": "local", "workers": 1, "parts": {"local": 1}}
+    return {"rows": rows, "dimension": embeddings.dimension}
+
+
+def _build_shards(
+    index: IndexConfig, embeddings: Embeddings, draft: Draft, context: Context, label: str
+) -> None:
+    """Have an engine build the indexes of the parts that the vectors are cut into."""
+    spans = vector_shards.split_evenly(len(embeddings), index.shards)
+    names = {start: INDEX_SHARD.format(number) for number, (start, _) in enumerate(spans)}
     parts = [
         Part(start, stop, partial(vector_shards.rows_of, embeddings, start, stop))
         for start, stop in spans
         if names[start] not in draft.whole
     ]
-    rows = sum(part.stop - part.start for part in parts)
-    if index.shards > 1:
-        context.open_engine().start(len(parts))
-    label = "index" if index.factory == FLAT else "train and fill the index"
-    with context.progress(label, rows, "vectors") as bar, meter.working():
-        if index.shards > 1:
-            build = PartJob(partial(jobs.build_index, index))
-            for result in counted_parts(context, build, parts, bar):
-                with draft.file(names[result.part.start]) as path:
-                    result.outputs.tofile(path)
-        elif parts:  # written as it is, without a copy of its bytes in memory
-            whole = faiss_index.build_index(embeddings, index.factory, index.metric, bar, seed=index.seed)
-            with draft.file(names[0]) as path:
-                faiss.write_index(whole, str(path))
-            meter.notes["engine"] = {"kind": "local", "workers": 1, "parts": {"local": 1}}
-    meter.items, meter.worked_on = len(embeddings), rows
-    return {"rows": len(embeddings), "dimension": embeddings.dimension}
+    rows = context.meter.worked_on = sum(part.stop - part.start for part in parts)
+    context.open_engine().start(len(parts))
+    with context.progress(label, rows, "vectors") as bar, context.meter.working():
+        for result in counted_parts(context, PartJob(partial(jobs.build_index, index)), parts, bar):
+            with draft.file(names[result.part.start]) as path:
+                result.outputs.tofile(path)
 
 
 SHARD_ROWS = 1 << 18  # rows of a file
@@ -135,8 +140,9 @@ def search(
     from pipeline.search.faiss_index import index_size
 
     index, precision = retriever.config.index, retriever.settings.vector_precision
-    search_by = partial(_search_parts, retriever.config) if in_parts else partial(search_here, retriever)
-    facts, dimension = search_by(inputs, draft, context), inputs["queries"].shape[1]
+    search_parts = partial(_search_parts, retriever.config) if in_parts else None
+    facts = texts.search(retriever, inputs, draft, context, search_parts)
+    dimension = inputs["queries"].shape[1]
     size = index_size(index.factory, index.metric, dimension, precision)
     sizes = {"bytes": round(size.passage), "ids": size.ids, "codebooks": size.codebooks * index.shards}
     form = {"dimension": dimension, "precision": precision, "factory": index.factory}
@@ -147,24 +153,22 @@ PARTS = 4  # parts of the vectors for each worker to search: small ones end at a
 PART_BYTES = 256 << 20  # largest size of a part of the vectors that another process searches
 
 
-def _search_parts(config: Config, inputs: Inputs, draft: Draft, context: Context) -> Facts:
+def _search_parts(config: Config, inputs: Inputs, k: int, context: Context) -> Ranking:
     """Have an engine search the index's shards, or parts of the stored vectors, and merge the hits."""
     from pipeline.search import exact
 
-    collection, queries, engine = inputs["data"], inputs["queries"], context.open_engine()
-    index, depth = config.index, search_depth(config, inputs)
-    search = config.search.model_copy(update={"top_k": depth})
+    ids, queries, engine = inputs["data"].passages.ids, inputs["queries"], context.open_engine()
+    search = config.search.model_copy(update={"top_k": k})
     best: Ranking | None = None
-    job, parts = _parts_to_search(index, search, inputs, engine.workers)
+    job, parts = _parts_to_search(config.index, search, inputs, engine.workers)
     engine.start(len(parts))
     bar_of = context.progress("search", len(queries) * len(parts), "queries")
     with bar_of as bar, context.meter.working("pipeline.search.faiss_index"):
         for result in counted_parts(context, job, parts, bar):
-            best = exact.merge(best, result.outputs, result.part.start, depth, collection.passages.ids)
+            best = exact.merge(best, result.outputs, result.part.start, k, ids)
     if best is None:
         raise RuntimeError("a collection without passages")
-    context.meter.items = len(queries)
-    return save_found(config, inputs, draft, best)
+    return best
 
 
 def _parts_to_search(

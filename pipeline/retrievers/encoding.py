@@ -8,7 +8,7 @@ are kept.
 from __future__ import annotations
 
 from abc import ABC
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from typing_extensions import override
 
-from pipeline.config import FLAT, RowSettings
+from pipeline.config import RowSettings
 from pipeline.core.display import silent
 from pipeline.core.errors import InputError
 from pipeline.core.records import Collection, Role, Texts
@@ -25,7 +25,6 @@ from pipeline.encoders.opener import EmbeddingSource, TextOpener
 from pipeline.engines import engine as jobs
 from pipeline.engines.base import Part
 from pipeline.engines.engine import EngineFactory
-from pipeline.retrievers.costs import VectorsCost
 from pipeline.retrievers.dense_search import counted_parts
 from pipeline.retrievers.retriever import QueryEncoder, Retriever
 from pipeline.retrievers.rows import (
@@ -37,12 +36,11 @@ from pipeline.retrievers.rows import (
     table_of,
     token_counts,
 )
-from pipeline.retrievers.sections import ApproximateIndex, Sparsity
 from pipeline.retrievers.stage import Context, Facts, Inputs, Plan
-from pipeline.retrievers.texts import Opens, chunking, text_stages, texts_of
+from pipeline.retrievers.texts import Opens, text_stages, texts_of
 from pipeline.retrievers.truncation import Truncation, truncation_of
 from pipeline.storage import vector_shards
-from pipeline.storage.artifacts import Artifact, Draft
+from pipeline.storage.artifacts import Draft
 from pipeline.storage.store import Store
 
 
@@ -50,17 +48,6 @@ class EncodingRetriever(Retriever[RowSettings], ABC):
     """A retriever that keeps rows that a model makes of texts, or that are given in files."""
 
     source: EmbeddingSource  # gives the rows
-
-    @override
-    def report(self, artifacts: Mapping[str, Artifact], scores: Facts, stages: Sequence[Facts]) -> Facts:
-        config, found = self.config, artifacts[self.ranking].facts
-        sections = chunking(config, artifacts)
-        sections |= Truncation.reported(artifacts, bool(config.data.chunks))
-        sections |= {key: found[key] for key in (VectorsCost.key, Sparsity.key) if key in found}
-        if config.index.factory != FLAT:
-            settings = {**config.index.model_dump(mode="json"), "parameters": config.search.parameters}
-            sections[ApproximateIndex.key] = settings
-        return sections
 
     @override
     def check_collection(self, collection: Collection) -> None:

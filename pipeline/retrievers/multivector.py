@@ -16,7 +16,7 @@ from pipeline.retrievers.encoding import EncodingRetriever
 from pipeline.retrievers.retriever import Search
 from pipeline.retrievers.rows import RaggedFormat
 from pipeline.retrievers.stage import Inputs, Plan
-from pipeline.retrievers.texts import search_by, search_here, search_stage, texts_of
+from pipeline.retrievers.texts import search, search_stage, texts_of
 from pipeline.storage import ragged_shards, vector_shards
 from pipeline.storage.artifacts import Draft
 
@@ -55,7 +55,7 @@ class MultiVector(EncodingRetriever):
     def stages(self) -> Plan:
         """There is no index: the stored vectors are searched themselves."""
         halves, searched = self.settings.token_precision == "fp16", ("passages", "queries")
-        settings, make = {"mean": self._mean}, partial(search_here, self)
+        settings, make = {"mean": self._mean}, partial(search, self)
         return {
             **self.encode_stages(SCHEMAS, TokenVectorFormat(halves=halves), TokenVectorFormat()),
             "search": search_stage(self, SCHEMAS["search"], searched, make, settings, index="passages"),
@@ -83,7 +83,7 @@ class MultiVector(EncodingRetriever):
             bounds = np.concatenate([[0], query.ends])
             return MaxSimScorer(passages, query.columns[0], bounds, mean)(chunks, np.zeros_like(chunks))
 
-        return search_by(self.config, inputs, find, ragged_shards.take_rows, score)
+        return Search(find, ragged_shards.take_rows, score)
 
 
 def token_embeddings(shards: Sequence[RaggedRows]) -> TokenEmbeddings:

@@ -7,16 +7,16 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar, Generic
+from typing import Any, ClassVar, Generic, NamedTuple
 
 import numpy as np
 from typing_extensions import TypeVar
 
-from pipeline.config import Config, DataSettings
+from pipeline.config import FLAT, Config, DataSettings
 from pipeline.config.settings import Section
 from pipeline.core.display import Bar
 from pipeline.core.plugins import origin
-from pipeline.core.records import Collection, Float64, Int64, Ranking
+from pipeline.core.records import Collection, Float32, Float64, Int64, Ranking
 from pipeline.core.result_files import RANKING
 from pipeline.data.loading import Identity, identify
 from pipeline.encoders.batching import Usage
@@ -25,19 +25,32 @@ from pipeline.encoders.openers import choose, resolve
 from pipeline.engines.engine import EngineFactory
 from pipeline.metrics.definitions import Measure
 from pipeline.models.finding import find_model
+from pipeline.retrievers.costs import VectorsCost
+from pipeline.retrievers.sections import ApproximateIndex, Chunking, Sparsity
 from pipeline.retrievers.stage import Facts, Inputs, Plan, StoredSize
+from pipeline.retrievers.truncation import Truncation
 from pipeline.storage.artifacts import Artifact, Draft
 from pipeline.storage.store import Store
 
-COLLECTION = "data"  # the role of the collection, in every plan
+COLLECTION, CHUNKS = "data", "chunks"
+"""The role of the collection, in every plan, and that of the chunks that its passages are cut into."""
 PASSAGES, SCORES, BEST_CHUNKS = "passages.npy", "scores.npy", "chunks.npy"
 """In the artifact of a ranking: the arrays of `Ranking`; the last one only where chunks were searched."""
 
 Settings = TypeVar("Settings", bound=Section, covariant=True, default=Section)
-Search = Callable[[Any, Bar], Ranking]
-"""Ranks the passages for queries, given as the stage `queries` opens them."""
+Find = Callable[[Any, int, Bar], Ranking]
+"""(queries, k, bar) -> the best k of each; queries are as the stage `queries` opens them."""
 QueryEncoder = Callable[[str, Usage], Any]
 """Turns the text of a query into its row; what that costs is added."""
+
+
+class Search(NamedTuple):
+    """A search of the passages, or of the chunks that they are cut into."""
+
+    find: Find
+    take: Callable[[Any, Int64], Any]  # (queries, numbers int64 [n]) -> the queries of these numbers
+    # (one query, rows int64 [n]) -> their scores, float32 [n]; see `pipeline.search.documents.rank`
+    score: Callable[[Any, Int64], Float32] | None = None
 
 
 def save_ranking(draft: Draft, collection: Collection, ranking: Ranking) -> Facts:
@@ -166,7 +179,7 @@ class Retriever(ABC, Generic[Settings]):
         return {}
 
     def open_search(self, inputs: Inputs) -> Search:
-        """Opens what the stage `search` searches; of its inputs, the queries are not needed.
+        """Open what the stage `search` searches; of its inputs, the queries are not needed.
 
         A kind that reads texts itself has this and `encode_query`: by them it answers queries one at a time.
         """
@@ -180,6 +193,17 @@ class Retriever(ABC, Generic[Settings]):
         """What `metrics.json` says besides the measures, by key of `pipeline.retrievers.sections`.
 
         It is given the artifacts of the listed stages by role, what was measured, and the rows of stages as
-        JSON.
+        JSON. Chunks that are no longer stored are left out.
         """
-        return {}
+        config, facts = self.config, artifacts[self.ranking].facts
+        sections: Facts = {}
+        if config.data.chunks and CHUNKS in artifacts:
+            counts = {name: artifacts[CHUNKS].facts[name] for name in ("chunks", "cut")}
+            settings = {**config.data.chunks.model_dump(mode="json"), "aggregate": config.search.aggregate}
+            sections[Chunking.key] = {**settings, **counts}
+        sections |= Truncation.reported(artifacts, bool(config.data.chunks))
+        sections |= {key: facts[key] for key in (VectorsCost.key, Sparsity.key) if key in facts}
+        if config.index.factory != FLAT:
+            settings = {**config.index.model_dump(mode="json"), "parameters": config.search.parameters}
+            sections[ApproximateIndex.key] = settings
+        return sections

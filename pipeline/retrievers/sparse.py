@@ -17,8 +17,7 @@ from pipeline.retrievers.rows import RaggedFormat
 from pipeline.retrievers.sections import Sparsity
 from pipeline.retrievers.stage import Context, Facts, Inputs, Plan, Stage
 from pipeline.retrievers.texts import (
-    search_by,
-    search_here,
+    search,
     search_stage,
     texts_of,
     tie_order,
@@ -82,12 +81,12 @@ class Sparse(EncodingRetriever):
         def find(queries: RaggedRows, k: int, bar: Bar) -> Ranking:
             return inverted_index.search(segments, queries, k, order, bar, memory)
 
-        return search_by(self.config, inputs, find, ragged_shards.take_rows)
+        return Search(find, ragged_shards.take_rows)
 
     def _search(self, inputs: Inputs, draft: Draft, context: Context) -> Facts:
         from pipeline.search import inverted_index
 
-        facts, rows = search_here(self, inputs, draft, context), len(texts_of("passages", inputs))
+        facts, rows = search(self, inputs, draft, context), len(texts_of("passages", inputs))
         sparsity = inverted_index.sparsity(_segments(inputs), rows, inputs["queries"])
         return {**facts, Sparsity.key: sparsity}
 

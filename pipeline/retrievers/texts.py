@@ -22,8 +22,15 @@ from pipeline.core.order import descending_id_rank
 from pipeline.core.records import ROLES, Chunks, Float32, Int64, Ranking, Role, Texts
 from pipeline.data.collection_files import CHUNK_BOUNDS, CHUNK_PLACES, CHUNK_TEXTS, open_chunks, write_texts
 from pipeline.engines.engine import EngineFactory
-from pipeline.retrievers.retriever import COLLECTION, Retriever, Search, open_ranking, save_ranking
-from pipeline.retrievers.sections import Chunking
+from pipeline.retrievers.retriever import (
+    CHUNKS,
+    COLLECTION,
+    Find,
+    Retriever,
+    Search,
+    open_ranking,
+    save_ranking,
+)
 from pipeline.retrievers.stage import Context, Facts, Inputs, Plan, Stage
 from pipeline.storage.artifacts import Artifact, Draft
 
@@ -32,13 +39,10 @@ if TYPE_CHECKING:
 
     from pipeline.models.model import ResolvedModel
 
-Find = Callable[[Any, int, Bar], Ranking]
-Take = Callable[[Any, Int64], Any]
-Score = Callable[[Any, Int64], Float32]
-"""See `search_by`."""
+Rank = Callable[[Inputs, int, Context], Ranking]
+"""(inputs, k, context) -> the best k passages of each query."""
 Opens = Mapping[Role, Callable[[Artifact], object]]
 """By the role of texts, as of `Stage`."""
-CHUNKS = "chunks"
 SCHEMAS = {CHUNKS: 2}
 BATCH = 1024  # passages cut at once
 
@@ -127,71 +131,50 @@ def search_stage(
     return Stage("search", schema, needs, made_of, settings, make, open_ranking, grows_with="product")
 
 
-def search_by(config: Config, inputs: Inputs, find: Find, take: Take, score: Score | None = None) -> Search:
-    """What ranks the passages, or the documents whose chunks are searched, by a search of either.
+def search(
+    retriever: Retriever, inputs: Inputs, draft: Draft, context: Context, search_parts: Rank | None = None
+) -> Facts:
+    """Save the best `top_k` passages of each query that are not ignored.
 
-    Args:
-        config: The settings.
-        inputs: Those of a `search_stage`.
-        find: (queries, k, bar) -> the best k passages or chunks of each.
-        take: (queries, numbers int64 [n]) -> the queries of these numbers.
-        score: (one query, rows int64 [m] of chunks) -> their scores, float32 [m]. It is for means; see
-            `pipeline.search.documents.rank`.
+    They are found in this process, by `Retriever.open_search`, or by `search_parts`.
     """
-    depth = search_depth(config, inputs)
-    if not config.data.chunks:
-        return lambda queries, bar: find(queries, depth, bar)
+    from pipeline.metrics.scoring import drop_hits, ignored_hits
+
+    config, collection = retriever.config, inputs[COLLECTION]
+    ignored, top_k = ignored_hits(collection, config.data.ignored), config.search.top_k
+    depth = top_k + int(np.bincount(ignored.queries).max(initial=0))  # leaves `top_k` of every query
+    count = context.meter.items = len(collection.queries)
+    if search_parts:
+        ranking = search_parts(inputs, depth, context)
+    else:
+        opened = retriever.open_search(inputs)
+        find = search_documents(config, inputs, opened) if config.data.chunks else opened.find
+        with context.progress("search", count, "queries") as bar, context.meter.working():
+            ranking = find(inputs["queries"], depth, bar)
+    if depth > top_k:
+        ranking = drop_hits(ranking, ignored, top_k)
+    return save_ranking(draft, collection, ranking)
+
+
+def search_documents(config: Config, inputs: Inputs, of_chunks: Search) -> Find:
+    """Finds documents by a search of their chunks; `inputs` are those of a `search_stage`."""
     from pipeline.search.documents import Documents, rank
 
     documents = Documents(np.asarray(inputs[CHUNKS].bounds), config.search.aggregate == "mean")
     ids = inputs[COLLECTION].passages.ids
 
-    def search(queries: Any, bar: Bar) -> Ranking:
+    def find(queries: Any, k: int, bar: Bar) -> Ranking:
         def find_chunks(chosen: Int64, k: int, bar: Bar) -> Ranking:
-            return find(take(queries, chosen), k, bar)
+            return of_chunks.find(of_chunks.take(queries, chosen), k, bar)
 
         def score_chunks(query: int, chunks: Int64) -> Float32:
-            assert score
-            return score(take(queries, np.array([query])), chunks)
+            assert of_chunks.score
+            return of_chunks.score(of_chunks.take(queries, np.array([query])), chunks)
 
-        return rank(find_chunks, len(queries), documents, depth, ids, bar, score_chunks if score else None)
+        score = score_chunks if of_chunks.score else None
+        return rank(find_chunks, len(queries), documents, k, ids, bar, score)
 
-    return search
-
-
-def search_here(retriever: Retriever, inputs: Inputs, draft: Draft, context: Context) -> Facts:
-    """Search in this process by `Retriever.open_search`, and save the ranking."""
-    search, count = retriever.open_search(inputs), len(inputs[COLLECTION].queries)
-    with context.progress("search", count, "queries") as bar, context.meter.working():
-        ranking = search(inputs["queries"], bar)
-    context.meter.items = count
-    return save_found(retriever.config, inputs, draft, ranking)
-
-
-def save_found(config: Config, inputs: Inputs, draft: Draft, ranking: Ranking) -> Facts:
-    """Save the best `top_k` passages that are not ignored, of those that `search_depth` finds."""
-    from pipeline.metrics.scoring import drop_hits, ignored_hits
-
-    collection, top_k = inputs[COLLECTION], config.search.top_k
-    ranking = drop_hits(ranking, ignored_hits(collection, config.data.ignored), top_k)
-    return save_ranking(draft, collection, ranking)
-
-
-def search_depth(config: Config, inputs: Inputs) -> int:
-    """How many passages a search has to find so that `top_k` of every query are left in `save_found`."""
-    from pipeline.metrics.scoring import ignored_hits
-
-    ignored = ignored_hits(inputs[COLLECTION], config.data.ignored)
-    return config.search.top_k + int(np.bincount(ignored.queries).max(initial=0))
-
-
-def chunking(config: Config, artifacts: Mapping[str, Artifact]) -> Facts:
-    """The section `Chunking` by its key; empty where passages are whole, or their chunks no longer stored."""
-    if config.data.chunks is None or CHUNKS not in artifacts:
-        return {}
-    counts = {name: artifacts[CHUNKS].facts[name] for name in ("chunks", "cut")}
-    settings = config.data.chunks.model_dump(mode="json")
-    return {Chunking.key: {**settings, "aggregate": config.search.aggregate, **counts}}
+    return find
 
 
 def _chunk_stage(retriever: Retriever, chunks: ChunkSettings, model: ResolvedModel | None) -> Stage:

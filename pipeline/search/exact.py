@@ -6,7 +6,8 @@ machines. `candidates` explains why nothing is lost, `scoring` why scores are al
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +21,7 @@ from pipeline.search.candidates import empty_ranking, set_rows
 from pipeline.search.scan import DEVICE_ROWS, DeviceScan, StreamingScan, block_and_group_sizes
 from pipeline.search.scoring import Metric, for_metric
 from pipeline.storage import vector_shards
+from pipeline.storage.vector_shards import unit_vectors
 
 if TYPE_CHECKING:
     import torch
@@ -79,6 +81,20 @@ def exact_search(
         filtered = _filtered_search(embeddings, queries, k, ids, metric, bar, memory_mb)
         if filtered is not None:
             return filtered
+    return _scan(embeddings, queries, k, ids, metric, bar, memory_mb, card)
+
+
+def _scan(
+    embeddings: Embeddings,
+    queries: Float32,
+    k: int,
+    ids: pa.ChunkedArray,
+    metric: Metric,
+    bar: Bar,
+    memory_mb: int | None,
+    card: torch.device | None,
+) -> Ranking:
+    """`exact_search` of passages block by block, on a GPU if a `card` is given."""
     block, group = block_and_group_sizes(embeddings.dimension, k, len(queries), memory_mb)
     ranking = empty_ranking(len(queries), k)
     for start in range(0, len(queries), group):
@@ -166,33 +182,22 @@ def merge(best: Ranking | None, found: Ranking, first_row: int, top_k: int, ids:
     return scoring.rank_candidates(passages, scores, top_k, ids)
 
 
+@dataclass(frozen=True)
 class ExactSearcher:
-    """Exact search of stored vectors, within `search.memory_mb`; see `faiss_index.Searcher`.
+    """Exact search of stored vectors, within `search.memory_mb`; see `faiss_index.Searcher`."""
 
-    Those of a Flat index, which owns their memory, have length 1 for cosine: the queries are scaled once, and
-    the metric is a product.
-    """
-
-    by_products = True
-
-    def __init__(
-        self,
-        search: SearchConfig,
-        metric: Metric,
-        embeddings: Embeddings,
-        ids: pa.ChunkedArray,
-        flat: faiss.Index | None = None,
-    ) -> None:
-        self.flat, self.compared = flat, metric
-        scaled = flat is not None and metric == "cosine"
-        self.metric: Metric = "inner_product" if scaled else metric
-        self.config, self.embeddings, self.ids = search, embeddings, ids
-        self.count = len(embeddings)
-        self.dimension = embeddings.dimension
+    config: SearchConfig
+    metric: Metric
+    embeddings: Embeddings
+    ids: pa.ChunkedArray
+    flat: faiss.Index | None = None  # owns the memory of the vectors
+    # Whether they have length 1 for cosine. Then queries are scaled too, and `metric` is a product.
+    scaled: bool = False
+    by_products: ClassVar[bool] = True
 
     def search(self, queries: Float32, k: int, bar: Bar) -> Ranking:
         """The best passages of each query."""
-        queries = for_metric(queries, self.compared) if self.flat is not None else queries
+        queries = unit_vectors(queries) if self.scaled else queries
         memory_mb, device = self.config.memory_mb, self.config.device
         return exact_search(
             self.embeddings, queries, k, self.ids, self.metric, bar, memory_mb=memory_mb, device=device
@@ -200,5 +205,5 @@ class ExactSearcher:
 
     def score(self, query: Float32, rows: Int64) -> Float32:
         """float32 [n]: the scores of some passages, by their rows, for a query, float32 [1, dimension]."""
-        query = for_metric(query, self.compared)
+        query = unit_vectors(query) if self.scaled else for_metric(query, self.metric)
         return scoring.score_candidates(self.embeddings, rows, query, np.zeros_like(rows), self.metric)

@@ -198,14 +198,19 @@ def read_index(stored: Path | UInt8, *, mapped: bool = True) -> faiss.Index:
     """
     if isinstance(stored, np.memmap):
         stored = Path(str(stored.filename))
-    if isinstance(stored, Path):
-        try:
-            return faiss.read_index(str(stored), faiss.IO_FLAG_MMAP_IFC if mapped else 0)
-        except RuntimeError as error:
-            raise InputError(
-                f"{stored.parent} is not a complete index: {str(error).splitlines()[-1]}",
-                fix="remove that folder, or run again with --fresh",
-            ) from None
+    if not isinstance(stored, Path):
+        return _read_bytes(stored)
+    try:
+        return faiss.read_index(str(stored), faiss.IO_FLAG_MMAP_IFC if mapped else 0)
+    except RuntimeError as error:
+        raise InputError(
+            f"{stored.parent} is not a complete index: {str(error).splitlines()[-1]}",
+            fix="remove that folder, or run again with --fresh",
+        ) from None
+
+
+def _read_bytes(stored: UInt8) -> faiss.Index:
+    """As `faiss.deserialize_index`, without another copy of all bytes."""
     source, position = stored.data, 0
 
     def take(count: int) -> bytes:
@@ -213,7 +218,6 @@ def read_index(stored: Path | UInt8, *, mapped: bool = True) -> faiss.Index:
         position += count
         return bytes(source[position - count : position])
 
-    # as `faiss.deserialize_index`, without another copy of all bytes
     return faiss.read_index(faiss.PyCallbackIOReader(take))  # type: ignore[attr-defined]
 
 
@@ -224,7 +228,7 @@ class ApproximateSearcher:
 
     def __init__(self, index: faiss.Index, metric: Metric, ids: pa.ChunkedArray, batch_size: int) -> None:
         self.index, self.metric, self.ids, self.batch_size = index, metric, ids, batch_size
-        self.count, self.dimension = index.ntotal, index.d
+        self.count = index.ntotal
 
     def search(self, queries: Float32, k: int, bar: Bar) -> Ranking:
         """The best passages of each query that the index finds, with padding where these are fewer than k."""
@@ -274,9 +278,8 @@ class ApproximateSearcher:
 Searcher = ExactSearcher | ApproximateSearcher | QuantizedSearcher
 """An index, or the stored vectors themselves, opened to find the best passages of queries.
 
-Each has the `count` and the `dimension` of its vectors, and `search(queries, k, bar)`, which returns the best
-k passages of queries float32 [queries, dimension] in the contract's order. `by_products` tells whether that
-is an `exact_search`.
+Each has `search(queries, k, bar)`, which returns the best k passages of queries float32 [queries, dimension]
+in the contract's order. `by_products` tells whether that is an `exact_search`.
 """
 
 
@@ -298,22 +301,27 @@ def open_searcher(
             their search uses is compiled here, so that no measured time holds that.
     """
     searcher: Searcher
-    if isinstance(stored, Embeddings):
-        searcher = ExactSearcher(search, index.metric, stored, ids)
-    elif isinstance(stored, QuantizedVectors):
+    if isinstance(stored, QuantizedVectors):
         searcher = QuantizedSearcher(search, stored, ids)
-    elif index.factory != FLAT:
-        # an index that is compared is read into memory, so that the disk has no part in its speed
-        opened = read_index(stored, mapped=not search.against_exact)
-        set_search_parameters(opened, index.factory, search.parameters)
-        searcher = ApproximateSearcher(opened, index.metric, ids, search.batch_size)
+        count, dimension = searcher.count, stored.dimension
+    elif isinstance(stored, Embeddings):
+        searcher = ExactSearcher(search, index.metric, stored, ids)
+        count, dimension = len(stored), stored.dimension
     else:
-        flat = read_index(stored)
-        assert isinstance(flat, faiss.IndexFlat)
-        rows = faiss.rev_swig_ptr(flat.get_xb(), flat.ntotal * flat.d).reshape(flat.ntotal, flat.d)  # no copy
-        searcher = ExactSearcher(search, index.metric, Embeddings((rows,)), ids, flat)
+        # an index that is compared is read into memory, so that the disk has no part in its speed
+        opened = read_index(stored, mapped=index.factory == FLAT or not search.against_exact)
+        count, dimension = opened.ntotal, opened.d
+        if index.factory == FLAT:
+            assert isinstance(opened, faiss.IndexFlat)
+            rows = faiss.rev_swig_ptr(opened.get_xb(), count * dimension).reshape(count, dimension)  # no copy
+            scaled = index.metric == "cosine"
+            metric = "inner_product" if scaled else index.metric
+            searcher = ExactSearcher(search, metric, Embeddings((rows,)), ids, opened, scaled)
+        else:
+            set_search_parameters(opened, index.factory, search.parameters)
+            searcher = ApproximateSearcher(opened, index.metric, ids, search.batch_size)
     if queries is not None:
-        vector_shards.check_counts(searcher.count, searcher.dimension, len(ids), queries)
-        if searcher.by_products and exact.filter_pays(queries, searcher.count):
-            exact.compile_filter(searcher.dimension)
+        vector_shards.check_counts(count, dimension, len(ids), queries)
+        if searcher.by_products and exact.filter_pays(queries, count):
+            exact.compile_filter(dimension)
     return searcher

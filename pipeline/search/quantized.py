@@ -53,7 +53,7 @@ class QuantizedSearcher:
 
     def __init__(self, search: SearchConfig, vectors: QuantizedVectors, ids: pa.ChunkedArray) -> None:
         self.config, self.vectors, self.ids = search, vectors, ids
-        self.count, self.dimension = sum(map(len, vectors.shards)), vectors.dimension
+        self.count = sum(map(len, vectors.shards))
         self.by_products = vectors.ranges is not None
 
     def search(self, queries: Float32, k: int, bar: Bar) -> Ranking:

@@ -29,6 +29,7 @@ from pipeline.retrievers.encoding import EncodingRetriever
 from pipeline.retrievers.fused import FUSE, FusionRetriever
 from pipeline.retrievers.reranked import RERANK, RerankingRetriever, rerank
 from pipeline.retrievers.retriever import COLLECTION, Retriever
+from pipeline.retrievers.texts import search_documents
 from pipeline.run.benchmark import Benchmark
 from pipeline.search import fusion
 from pipeline.studies.latency.record import ENCODE
@@ -101,7 +102,8 @@ def _load_search(
     needs = retriever.plan[retriever.ranking].needs
     roles = zip(needs, benchmark.stages[prefix + retriever.ranking].needs, strict=True)
     inputs = {need: benchmark.opened(role) for need, role in roles if need != "queries"}
-    search, config = retriever.open_search(inputs), retriever.config
+    opened, config = retriever.open_search(inputs), retriever.config
+    find_best = search_documents(config, inputs, opened) if config.data.chunks else opened.find
     collection: Collection = inputs[COLLECTION]
     ignored = ignored_hits(collection, config.data.ignored)
     ignored_by = defaultdict[str, list[int]](list)  # the text of a query
@@ -114,7 +116,8 @@ def _load_search(
         passages = np.unique(np.array(ignored_by.get(query, ()), np.int64))
         dropped = Qrels(np.zeros_like(passages), passages, passages)
         with silent("", None, "") as bar:
-            return drop_hits(search(row, bar), dropped, config.search.top_k)
+            hits = find_best(row, config.search.top_k + len(passages), bar)
+        return drop_hits(hits, dropped, config.search.top_k)
 
     def answer(query: str, clock: Clock) -> Ranking:
         usage = Usage()
