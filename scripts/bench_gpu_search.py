@@ -66,9 +66,8 @@ def main() -> None:
 
         def search(where: str, k: int = k) -> Ranking:
             with silent("", None, "") as bar:
-                return exact.exact_search(
-                    Embeddings((rows,)), queries, k, ids, "inner_product", bar, device=where
-                )
+                searcher = exact.ExactSearcher(Embeddings((rows,)), ids, "inner_product", device=where)
+                return searcher.search(queries, k, bar)
 
         def on_device(k: int = k) -> Ranking:
             with mock.patch.object(exact, "find_device", return_value=device):

@@ -5,7 +5,7 @@
     .venv/bin/python scripts/bench_search.py --vectors passages.npy  # real ones, repeated with noise
     .venv/bin/python scripts/bench_search.py --sparse --rows 200000 --queries 200  # word weights
 
-Vectors are drawn at random and kept as a benchmark keeps them. `streamed` is `search.exact.exact_search`
+Vectors are drawn at random and kept as a benchmark keeps them. `streamed` is `search.exact.ExactSearcher`
 within --memory-mb, `memory` is `IndexFlatIP.search` alone on vectors it already holds, `usearch` the exact
 search of that package if it is installed; each runs in a process of its own, in turn, round after round.
 Faiss has the matrix kernels that suit the processor: they are printed, and older ones stop the script. The
@@ -247,12 +247,10 @@ def child(arguments: argparse.Namespace) -> None:
         if arguments.child == "streamed":
             if exact.filter_pays(queries, len(embeddings)):
                 exact.compile_filter(queries.shape[1])
-            exact.exact_search(embeddings, queries[:32], k, ids, "inner_product", bar)
+            exact.ExactSearcher(embeddings, ids, "inner_product").search(queries[:32], k, bar)
+            searcher = exact.ExactSearcher(embeddings, ids, "inner_product", arguments.memory_mb)
             meter, started = Meter(), time.perf_counter()
-            ranking = exact.exact_search(
-                embeddings, queries, k, ids, "inner_product", bar,
-                memory_mb=arguments.memory_mb,
-            )  # fmt: skip
+            ranking = searcher.search(queries, k, bar)
             seconds = time.perf_counter() - started
         else:
             from pipeline.search.faiss_library import faiss
@@ -267,7 +265,7 @@ def child(arguments: argparse.Namespace) -> None:
             raw = index.search(queries, k)
             seconds = time.perf_counter() - started
             np.save(folder / "raw.npy", raw[1])
-            ranking = exact.exact_search(embeddings, queries, k, ids, "inner_product", bar)
+            ranking = exact.ExactSearcher(embeddings, ids, "inner_product").search(queries, k, bar)
     np.save(folder / f"{arguments.child}.npy", ranking.passages)
     np.save(folder / f"{arguments.child}-scores.npy", ranking.scores)
     print(json.dumps({"seconds": seconds, "peak_mb": meter.figures()["peak_rss_mb"]}))

@@ -11,12 +11,11 @@ from typing_extensions import override
 from pipeline.config import keyed_settings
 from pipeline.config.model import Bm25Settings
 from pipeline.core.display import Bar, silent
-from pipeline.core.records import ROLES, Ranking, Role, Texts
+from pipeline.core.records import Ranking, Role, Texts
 from pipeline.encoders.batching import Usage
 from pipeline.retrievers.retriever import QueryEncoder, Retriever, Search
 from pipeline.retrievers.stage import Context, Facts, Inputs, Plan, Stage
 from pipeline.retrievers.texts import (
-    Opens,
     search,
     search_stage,
     text_stages,
@@ -34,15 +33,10 @@ SCHEMAS = {"passages": 4, "queries": 4, "index": 1, "search": 3}
 class Bm25(Retriever[Bm25Settings]):
     """Words, and their postings."""
 
-    @property
-    def _tokenization(self) -> Tokenization:
-        return Tokenization(self.settings.stop_words, self.settings.stemmer)
-
     @override
     def stages(self) -> Plan:
-        words = {"model": self._tokenization.recipe()}
-        opens: Opens = dict.fromkeys(ROLES, bm25_index.open_tokenized)
-        plan = text_stages(self, None, SCHEMAS, lambda _: words, self._tokenize, opens)
+        words = Tokenization(self.settings.stop_words, self.settings.stemmer)
+        plan = text_stages(self, words, SCHEMAS, self._tokenize, words, words)
         plan["index"] = Stage(
             "index",
             SCHEMAS["index"],
@@ -56,12 +50,14 @@ class Bm25(Retriever[Bm25Settings]):
         plan["search"] = search_stage(self, SCHEMAS["search"], ("index", "queries"), make, {})
         return plan
 
-    def _tokenize(self, role: Role, inputs: Inputs, draft: Draft, context: Context) -> Facts:
+    def _tokenize(
+        self, role: Role, tokenization: Tokenization, inputs: Inputs, draft: Draft, context: Context
+    ) -> Facts:
         texts = texts_of(role, inputs)
         bar_of = context.progress(f"tokenize {role}", len(texts), "texts")
         with bar_of as bar, context.meter.working("bm25s.tokenization", "Stemmer"):
-            words = self._tokenization.tokenize(texts, bar)
-        bm25_index.save_tokenized(draft, words)
+            words = tokenization.tokenize(texts, bar)
+        tokenization.save(draft, words)
         context.meter.items = len(texts)
         return {"rows": len(texts), "words": len(words.ids), "vocabulary": len(words.vocabulary)}
 
@@ -93,11 +89,13 @@ class Bm25(Retriever[Bm25Settings]):
     def encode_query(self, store: Store) -> QueryEncoder:
         import pyarrow as pa
 
+        tokenization = Tokenization(self.settings.stop_words, self.settings.stemmer)
+
         def encode(text: str, usage: Usage) -> TokenizedTexts:
             started = time.perf_counter()
             alone = Texts(*(pa.chunked_array([[value]], pa.string()) for value in ("0", text)))
             with silent("", None, "") as bar:
-                words = self._tokenization.tokenize(alone, bar)
+                words = tokenization.tokenize(alone, bar)
             usage.tokenize_seconds += time.perf_counter() - started
             return words
 

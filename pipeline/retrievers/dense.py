@@ -19,7 +19,7 @@ from pipeline.retrievers.encoding import EncodingRetriever
 from pipeline.retrievers.retriever import Search
 from pipeline.retrievers.rows import VectorFormat
 from pipeline.retrievers.stage import Inputs, Plan, Stage, StoredSize
-from pipeline.retrievers.texts import search_stage, texts_of
+from pipeline.retrievers.texts import search_stage, text_stages, texts_of
 from pipeline.storage import vector_shards
 
 TEXT_BYTES = 20  # kept beside the vector of a text: its hash and its number of tokens
@@ -45,8 +45,9 @@ class Dense(EncodingRetriever):
         in_parts = config.index.shards > 1 or (distributed and by_vectors)
         search = partial(dense_search.search, self, in_parts)
         searched = ("passages" if by_vectors else "index", "queries")
+        formats = VectorFormat(stored), VectorFormat(form, held=True)
         return {
-            **self.encode_stages(SCHEMAS, VectorFormat(stored), VectorFormat(form)),
+            **text_stages(self, self.source, SCHEMAS, self._encode, *formats),
             "index": Stage(
                 "index",
                 SCHEMAS["index"],

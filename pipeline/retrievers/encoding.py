@@ -8,7 +8,6 @@ are kept.
 from __future__ import annotations
 
 from abc import ABC
-from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
@@ -24,7 +23,6 @@ from pipeline.encoders.batching import Usage
 from pipeline.encoders.opener import EmbeddingSource, TextOpener
 from pipeline.engines import engine as jobs
 from pipeline.engines.base import Part
-from pipeline.engines.engine import EngineFactory
 from pipeline.retrievers.dense_search import counted_parts
 from pipeline.retrievers.retriever import QueryEncoder, Retriever
 from pipeline.retrievers.rows import (
@@ -36,8 +34,8 @@ from pipeline.retrievers.rows import (
     table_of,
     token_counts,
 )
-from pipeline.retrievers.stage import Context, Facts, Inputs, Plan
-from pipeline.retrievers.texts import Opens, text_stages, texts_of
+from pipeline.retrievers.stage import Context, Facts, Inputs
+from pipeline.retrievers.texts import texts_of
 from pipeline.retrievers.truncation import Truncation, truncation_of
 from pipeline.storage import vector_shards
 from pipeline.storage.artifacts import Draft
@@ -80,20 +78,9 @@ class EncodingRetriever(Retriever[RowSettings], ABC):
         """What a model gives for a query, as the stage `queries` would open it."""
         return encoded
 
-    def encode_stages(self, schemas: Mapping[str, int], passages: RowFormat, queries: RowFormat) -> Plan:
-        """Encode the passages and the queries; shards that an interrupted run has finished are kept."""
-        source, make = self.source, partial(self._encode, {"passages": passages, "queries": queries})
-        opens: Opens = {
-            "passages": partial(passages.open, held=False),
-            "queries": partial(queries.open, held=True),
-        }
-        engine = EngineFactory(source, None) if source.served else None
-        return text_stages(self, source.model, schemas, source.ingredients, make, opens, engine)
-
-    def _encode(
-        self, forms: Mapping[Role, RowFormat], role: Role, inputs: Inputs, draft: Draft, context: Context
-    ) -> Facts:
-        texts, form = texts_of(role, inputs), forms[role]
+    def _encode(self, role: Role, form: RowFormat, inputs: Inputs, draft: Draft, context: Context) -> Facts:
+        """Encode the passages or the queries; shards that an interrupted run has finished are kept."""
+        texts = texts_of(role, inputs)
         if self.source.stored:
             self._copy_precomputed(role, texts, form, draft, context)
             return {"rows": len(texts)}

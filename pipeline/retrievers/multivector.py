@@ -16,7 +16,7 @@ from pipeline.retrievers.encoding import EncodingRetriever
 from pipeline.retrievers.retriever import Search
 from pipeline.retrievers.rows import RaggedFormat
 from pipeline.retrievers.stage import Inputs, Plan
-from pipeline.retrievers.texts import search, search_stage, texts_of
+from pipeline.retrievers.texts import search, search_stage, text_stages, texts_of
 from pipeline.storage import ragged_shards, vector_shards
 from pipeline.storage.artifacts import Draft
 
@@ -56,8 +56,9 @@ class MultiVector(EncodingRetriever):
         """There is no index: the stored vectors are searched themselves."""
         halves, searched = self.settings.token_precision == "fp16", ("passages", "queries")
         settings, make = {"mean": self._mean}, partial(search, self)
+        formats = TokenVectorFormat(halves=halves), TokenVectorFormat(held=True)
         return {
-            **self.encode_stages(SCHEMAS, TokenVectorFormat(halves=halves), TokenVectorFormat()),
+            **text_stages(self, self.source, SCHEMAS, self._encode, *formats),
             "search": search_stage(self, SCHEMAS["search"], searched, make, settings, index="passages"),
         }
 

@@ -42,19 +42,20 @@ SHARDS = 32  # of a collection at least: a run that is killed loses a shard
 
 @dataclass(frozen=True)
 class VectorFormat:
-    """How vectors are stored: float32 as the model gives them; `form` is made of them when they are read."""
+    """How vectors are stored: float32 as the model gives them."""
 
-    form: VectorForm
+    form: VectorForm  # is made of them when they are read
+    held: bool = False  # whether `open` reads all into memory, as of queries, or maps them into it
 
     def save(self, draft: Draft, start: int, rows: Float32, ids: list[str]) -> None:
         """Check consecutive rows, the first of which is `start`, and write them as one file."""
         vector_shards.check_vectors(rows, ids, self.form.given_at_length_1)
         draft.save_array(vector_shards.shard_name(start, start + len(rows)), rows)
 
-    def open(self, artifact: Artifact, held: bool) -> Embeddings | Float32:
-        """All rows of a finished artifact: `held` in memory, as those of queries, or mapped into it."""
+    def open(self, artifact: Artifact) -> Embeddings | Float32:
+        """All rows of a finished artifact."""
         embeddings = vector_shards.open_embeddings(artifact, self.form)
-        return vector_shards.read_rows(embeddings, 0, len(embeddings)) if held else embeddings
+        return vector_shards.read_rows(embeddings, 0, len(embeddings)) if self.held else embeddings
 
     def read(self, artifact: Artifact, rows: Int64) -> Float32:
         """Some rows of a finished artifact, by their numbers, int64 [n], in any order."""
@@ -65,17 +66,20 @@ class VectorFormat:
         return vector_shards.join_rows(parts, order)
 
 
+@dataclass(frozen=True)
 class RaggedFormat:
     """How rows of different lengths are stored; its methods are as of `VectorFormat`."""
+
+    held: bool = False
 
     def save(self, draft: Draft, start: int, rows: RaggedRows, ids: list[str]) -> None:
         """Write consecutive rows."""
         ragged_shards.save_shard(draft, start, start + len(rows), rows)
 
-    def open(self, artifact: Artifact, held: bool) -> Sequence[RaggedRows] | RaggedRows:
-        """All rows: `held` as one, or a shard at a time."""
+    def open(self, artifact: Artifact) -> Sequence[RaggedRows] | RaggedRows:
+        """All rows, as one if they are `held`, else a shard at a time."""
         shards = tuple(rows for _, _, rows in ragged_shards.open_shards(artifact))
-        return ragged_shards.join_rows(shards) if held else shards
+        return ragged_shards.join_rows(shards) if self.held else shards
 
     def read(self, artifact: Artifact, rows: Int64) -> RaggedRows:
         """Some rows."""

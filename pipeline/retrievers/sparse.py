@@ -19,6 +19,7 @@ from pipeline.retrievers.stage import Context, Facts, Inputs, Plan, Stage
 from pipeline.retrievers.texts import (
     search,
     search_stage,
+    text_stages,
     texts_of,
     tie_order,
 )
@@ -55,8 +56,9 @@ class Sparse(EncodingRetriever):
     def stages(self) -> Plan:
         """Where memory is limited, the stored rows are searched, and inverted part by part."""
         searched = "index" if self.config.search.memory_mb is None else "passages"
+        formats = WeightFormat(), WeightFormat(held=True)
         return {
-            **self.encode_stages(SCHEMAS, WeightFormat(), WeightFormat()),
+            **text_stages(self, self.source, SCHEMAS, self._encode, *formats),
             "index": Stage(
                 "index",
                 SCHEMAS["index"],

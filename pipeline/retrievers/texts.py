@@ -21,6 +21,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.order import descending_id_rank
 from pipeline.core.records import ROLES, Chunks, Float32, Int64, Ranking, Role, Texts
 from pipeline.data.collection_files import CHUNK_BOUNDS, CHUNK_PLACES, CHUNK_TEXTS, open_chunks, write_texts
+from pipeline.encoders.opener import EmbeddingSource
 from pipeline.engines.engine import EngineFactory
 from pipeline.retrievers.retriever import (
     CHUNKS,
@@ -32,7 +33,8 @@ from pipeline.retrievers.retriever import (
     save_ranking,
 )
 from pipeline.retrievers.stage import Context, Facts, Inputs, Plan, Stage
-from pipeline.storage.artifacts import Artifact, Draft
+from pipeline.search.bm25_index import Tokenization
+from pipeline.storage.artifacts import Draft
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -41,46 +43,43 @@ if TYPE_CHECKING:
 
 Rank = Callable[[Inputs, int, Context], Ranking]
 """(inputs, k, context) -> the best k passages of each query."""
-Opens = Mapping[Role, Callable[[Artifact], object]]
-"""By the role of texts, as of `Stage`."""
 SCHEMAS = {CHUNKS: 2}
 BATCH = 1024  # passages cut at once
 
 
 def text_stages(
     retriever: Retriever,
-    model: ResolvedModel | None,
+    source: EmbeddingSource | Tokenization,
     schemas: Mapping[str, int],
-    ingredients: Callable[[Role], Facts],
-    make: Callable[[Role, Inputs, Draft, Context], Facts],
-    opens: Opens,
-    engine: EngineFactory | None = None,
+    make: Callable[[Role, Any, Inputs, Draft, Context], Facts],
+    *formats: Any,
 ) -> Plan:
     """The stages `passages` and `queries`; before them `chunks`, if the config says to cut passages.
 
     Args:
         retriever: Whose they are.
-        model: Whose tokens passages are cut by; None cuts them by words.
+        source: What shapes the results besides the texts and the settings.
         schemas: By role, as of `Stage`.
-        ingredients: (role) -> what shapes the result besides the texts and the settings.
-        make: (role, inputs, draft, context) -> facts.
-        opens: As of `Stage`.
-        engine: As of `Stage`.
+        make: (role, format, inputs, draft, context) -> facts.
+        formats: How the results of `passages` and of `queries` are stored; `open` is as of `Stage`.
     """
-    chunks, identity = retriever.config.data.chunks, retriever.identity
-    plan: Plan = {CHUNKS: _chunk_stage(retriever, chunks, model)} if chunks else {}
-    for role, texts in zip(ROLES, (identity.passages, identity.queries), strict=True):
+    chunks, identity, server = retriever.config.data.chunks, retriever.identity, None
+    if retriever.source and retriever.source.served:
+        server = EngineFactory(retriever.source, None)
+    plan: Plan = {CHUNKS: _chunk_stage(retriever, chunks, source.model)} if chunks else {}
+    of_roles = identity.passages, identity.queries
+    for role, texts, form in zip(ROLES, of_roles, formats, strict=True):
         cut = role == "passages" and chunks is not None
-        settings = {**ingredients(role), **keyed_settings(retriever.settings, role)}
+        settings = {**source.ingredients(role), **keyed_settings(retriever.settings, role)}
         plan[role] = Stage(
             role,
             schemas[role],
             needs=(CHUNKS if cut else COLLECTION,),
             made_of={"texts": CHUNKS} if cut else {},
             settings=settings if cut else {"texts": texts, **settings},
-            make=partial(make, role),
-            open=opens[role],
-            engine=engine,
+            make=partial(make, role, form),
+            open=form.open,
+            engine=server,
             grows_with=role,
         )
     return plan
@@ -178,7 +177,7 @@ def search_documents(config: Config, inputs: Inputs, of_chunks: Search) -> Find:
 
 
 def _chunk_stage(retriever: Retriever, chunks: ChunkSettings, model: ResolvedModel | None) -> Stage:
-    """Cuts the passages; other arguments are as of `text_stages`."""
+    """Cuts the passages by the tokens of a model, or by words where there is none."""
     config = retriever.config
     tokens: Facts = {"words": 1}
     if model:
@@ -209,7 +208,7 @@ def _check_length(chunks: ChunkSettings, model: ResolvedModel) -> None:
 def _cut(
     config: Config, model: ResolvedModel | None, inputs: Inputs, draft: Draft, context: Context
 ) -> Facts:
-    """Cut the passages; `model` is as of `text_stages`."""
+    """Cut the passages; `model` is as of `_chunk_stage`."""
     import pyarrow as pa
 
     from pipeline.data.chunking import cut_texts, word_spans

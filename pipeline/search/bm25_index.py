@@ -14,14 +14,14 @@ from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from pipeline.core.display import Bar
 from pipeline.core.errors import InputError
 from pipeline.core.order import sort_hits
-from pipeline.core.records import Facts, Float32, Int32, Int64, RaggedRows, Ranking, Texts
+from pipeline.core.records import Facts, Float32, Int32, Int64, RaggedRows, Ranking, Role, Texts
 from pipeline.search.candidates import empty_ranking
 from pipeline.storage import ragged_shards
 from pipeline.storage.artifacts import Artifact, Draft
@@ -57,17 +57,18 @@ class TokenizedTexts:
 
 @dataclass(frozen=True)
 class Tokenization:
-    """How texts are split into words, by the package bm25s."""
+    """How texts are split into words, by the package bm25s, and how these are stored."""
 
     stop_words: str | None  # language of the stop words to leave out; None keeps all words
     stemmer: str | None  # language of the Snowball stemmer; None is no stemming
+    model: ClassVar[None] = None  # no model's tokens
 
-    def recipe(self) -> Facts:
+    def ingredients(self, _: Role) -> Facts:
         """The part of the words' key: settings, and versions of the packages that make them."""
         from importlib.metadata import version
 
         stemmer = [self.stemmer, version("PyStemmer")] if self.stemmer else None
-        return {"bm25s": version("bm25s"), "stop_words": self.stop_words, "stemmer": stemmer}
+        return {"model": {"bm25s": version("bm25s"), "stop_words": self.stop_words, "stemmer": stemmer}}
 
     def tokenize(self, texts: Texts, bar: Bar) -> TokenizedTexts:
         """The words of texts, in lower case, of two characters or more; the bar counts texts."""
@@ -86,19 +87,17 @@ class Tokenization:
             np.array(ids, np.int32), np.array(ends, np.int64), list(tokenizer.get_vocab_dict())
         )
 
+    def save(self, draft: Draft, words: TokenizedTexts) -> None:
+        """Write words as the files of an artifact."""
+        draft.save_array(IDS, words.ids)
+        draft.save_array(ENDS, words.ends)
+        with draft.file(VOCABULARY) as path:
+            path.write_text(json.dumps(words.vocabulary, ensure_ascii=False), encoding="utf-8")
 
-def save_tokenized(draft: Draft, words: TokenizedTexts) -> None:
-    """Write words as the files of an artifact."""
-    draft.save_array(IDS, words.ids)
-    draft.save_array(ENDS, words.ends)
-    with draft.file(VOCABULARY) as path:
-        path.write_text(json.dumps(words.vocabulary, ensure_ascii=False), encoding="utf-8")
-
-
-def open_tokenized(artifact: Artifact) -> TokenizedTexts:
-    """The words that `save_tokenized` wrote, the arrays memory-mapped."""
-    vocabulary = json.loads((artifact.folder / VOCABULARY).read_text(encoding="utf-8"))
-    return TokenizedTexts(artifact.array(IDS), artifact.array(ENDS), vocabulary)
+    def open(self, artifact: Artifact) -> TokenizedTexts:
+        """The words that `save` wrote, the arrays memory-mapped."""
+        vocabulary = json.loads((artifact.folder / VOCABULARY).read_text(encoding="utf-8"))
+        return TokenizedTexts(artifact.array(IDS), artifact.array(ENDS), vocabulary)
 
 
 def build(passages: TokenizedTexts, k1: float, b: float) -> BM25:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from pipeline.config import SearchConfig
 from pipeline.core import machine
 from pipeline.core.display import Bar, silent
 from pipeline.core.records import Embeddings, Float32, Int64, Ranking
@@ -21,7 +20,6 @@ from pipeline.search.candidates import empty_ranking, set_rows
 from pipeline.search.scan import DEVICE_ROWS, DeviceScan, StreamingScan, block_and_group_sizes
 from pipeline.search.scoring import Metric, for_metric
 from pipeline.storage import vector_shards
-from pipeline.storage.vector_shards import unit_vectors
 
 if TYPE_CHECKING:
     import torch
@@ -38,75 +36,93 @@ GPU_BYTES = 5e9  # of rows that reach a GPU in a second, on one H200 (`scripts/b
 LARGEST = 1 << 16  # dimensions up to which sums of integer products cannot overflow, with much to spare
 
 
-def exact_search(
-    embeddings: Embeddings,
-    queries: Float32,
-    top_k: int,
-    ids: pa.ChunkedArray,
-    metric: Metric,
-    bar: Bar,
-    *,
-    memory_mb: int | None = None,
-    device: str = "cpu",
-) -> Ranking:
-    """The best passages of each query.
+@dataclass(frozen=True)
+class ExactSearcher:
+    """Exact search of stored vectors; see `faiss_index.Searcher`.
 
     Args:
         embeddings: Vectors of n passages.
-        queries: float32 [queries, dimension].
-        top_k: Hits kept for each query.
         ids: Arrow strings [n], the passages' ids, by which ties are ordered.
         metric: The metric.
-        bar: Counts queries, in proportion to the rows read.
         memory_mb: Limit of the memory used, in 10^6 bytes; None reads all vectors once.
         device: `search.device` of the config; the ranking is the same on each.
-
-    Returns:
-        [queries, min(top_k, n)], ties in the contract's order.
+        scaled: Whether the vectors have length 1 for cosine. Then `metric` is a product.
+        flat: The index that owns the memory of the vectors, if one does.
     """
-    queries = np.ascontiguousarray(for_metric(queries, metric))
-    k = min(top_k, len(embeddings))
-    # within a limit of memory, vectors and scores take half of it at most
-    bytes_ = len(embeddings) * (8 * embeddings.dimension + 80 * len(queries))
-    fits = memory_mb is None or bytes_ <= memory_mb * 500_000
-    if fits and len(embeddings) * len(queries) * max(embeddings.dimension, LEAST_DIMENSION) <= SMALL:
-        rows = for_metric(vector_shards.read_rows(embeddings, 0, len(embeddings)), metric)
-        wide, scores = queries.astype(np.float64), np.empty((len(queries), len(rows)), np.float32)
-        for query in range(len(queries)):
-            scores[query] = scoring.score_pairs(wide, np.full(len(rows), query), rows, metric)
-        bar.update(len(queries))
-        return scoring.rank_candidates(np.tile(np.arange(len(rows)), (len(queries), 1)), scores, k, ids)
-    card = find_device(device, len(embeddings), queries)
-    if card is None and filter_pays(queries, len(embeddings)):
-        filtered = _filtered_search(embeddings, queries, k, ids, metric, bar, memory_mb)
-        if filtered is not None:
-            return filtered
-    return _scan(embeddings, queries, k, ids, metric, bar, memory_mb, card)
 
+    by_products: ClassVar[bool] = True
+    embeddings: Embeddings
+    ids: pa.ChunkedArray
+    metric: Metric
+    memory_mb: int | None = None
+    device: str = "cpu"
+    scaled: bool = False
+    flat: faiss.Index | None = None
 
-def _scan(
-    embeddings: Embeddings,
-    queries: Float32,
-    k: int,
-    ids: pa.ChunkedArray,
-    metric: Metric,
-    bar: Bar,
-    memory_mb: int | None,
-    card: torch.device | None,
-) -> Ranking:
-    """`exact_search` of passages block by block, on a GPU if a `card` is given."""
-    block, group = block_and_group_sizes(embeddings.dimension, k, len(queries), memory_mb)
-    ranking = empty_ranking(len(queries), k)
-    for start in range(0, len(queries), group):
-        part = slice(start, start + group)
-        if card is None:
-            scan = StreamingScan(embeddings, queries[part], k, ids, metric)
-            scan.collect(block, bar)
-        else:
-            scan = DeviceScan(embeddings, queries[part], k, ids, metric)
-            scan.collect_on(card, block if memory_mb else DEVICE_ROWS, bar)
-        set_rows(ranking, part, scan.candidates.best_hits())
-    return ranking
+    def search(self, queries: Float32, k: int, bar: Bar) -> Ranking:
+        """The best passages of each query, float32 [queries, dimension].
+
+        `bar` counts queries, in proportion to the rows read.
+
+        Returns:
+            [queries, min(k, n)], ties in the contract's order.
+        """
+        embeddings, n = self.embeddings, len(self.embeddings)
+        queries = np.ascontiguousarray(for_metric(queries, "cosine" if self.scaled else self.metric))
+        k = min(k, n)
+        # within a limit of memory, vectors and scores take half of it at most
+        bytes_ = n * (8 * embeddings.dimension + 80 * len(queries))
+        fits = self.memory_mb is None or bytes_ <= self.memory_mb * 500_000
+        if fits and n * len(queries) * max(embeddings.dimension, LEAST_DIMENSION) <= SMALL:
+            rows = for_metric(vector_shards.read_rows(embeddings, 0, n), self.metric)
+            wide, scores = queries.astype(np.float64), np.empty((len(queries), n), np.float32)
+            for query in range(len(queries)):
+                scores[query] = scoring.score_pairs(wide, np.full(n, query), rows, self.metric)
+            bar.update(len(queries))
+            return scoring.rank_candidates(np.tile(np.arange(n), (len(queries), 1)), scores, k, self.ids)
+        card = find_device(self.device, n, queries)
+        if card is None and filter_pays(queries, n):
+            filtered = self.search_filtered(queries, k, bar)
+            if filtered is not None:
+                return filtered
+        return self._scan(queries, k, bar, card)
+
+    def search_filtered(self, queries: Float32, k: int, bar: Bar) -> Ranking | None:
+        """Search by `FilteredScan`; None where the filter does not help these vectors."""
+        from pipeline.search import filtered_scan  # imports Numba, which a small search does not need
+
+        dimension = self.embeddings.dimension
+        piece, threads, group = filtered_scan.find_sizes(dimension, k, len(queries), self.memory_mb)
+        ranking = empty_ranking(len(queries), k)
+        for start in range(0, len(queries), group):
+            part = slice(start, start + group)
+            scan = filtered_scan.FilteredScan(self.embeddings, queries[part], k, self.ids, self.metric)
+            hits = scan.search(piece, threads, bar)
+            if hits is None:
+                return None
+            set_rows(ranking, part, hits)
+        return ranking
+
+    def _scan(self, queries: Float32, k: int, bar: Bar, card: torch.device | None) -> Ranking:
+        """Search block by block, on a GPU if a `card` is given."""
+        embeddings, memory_mb = self.embeddings, self.memory_mb
+        block, group = block_and_group_sizes(embeddings.dimension, k, len(queries), memory_mb)
+        ranking = empty_ranking(len(queries), k)
+        for start in range(0, len(queries), group):
+            part = slice(start, start + group)
+            if card is None:
+                scan = StreamingScan(embeddings, queries[part], k, self.ids, self.metric)
+                scan.collect(block, bar)
+            else:
+                scan = DeviceScan(embeddings, queries[part], k, self.ids, self.metric)
+                scan.collect_on(card, block if memory_mb else DEVICE_ROWS, bar)
+            set_rows(ranking, part, scan.candidates.best_hits())
+        return ranking
+
+    def score(self, query: Float32, rows: Int64) -> Float32:
+        """float32 [n]: the scores of some passages, by their rows, for a query, float32 [1, dimension]."""
+        query = for_metric(query, "cosine" if self.scaled else self.metric)
+        return scoring.score_candidates(self.embeddings, rows, query, np.zeros_like(rows), self.metric)
 
 
 def find_device(device: str, n_rows: int, queries: Float32) -> torch.device | None:
@@ -129,37 +145,14 @@ def _gpu_pays(n_rows: int, queries: Float32) -> bool:
     return bool(here > GPU_START + 4.0 * n_rows * queries.shape[1] / GPU_BYTES)
 
 
-def _filtered_search(
-    embeddings: Embeddings,
-    queries: Float32,
-    k: int,
-    ids: pa.ChunkedArray,
-    metric: Metric,
-    bar: Bar,
-    memory_mb: int | None,
-) -> Ranking | None:
-    """`exact_search` of passages by `FilteredScan`; None where the filter does not help these vectors."""
-    from pipeline.search import filtered_scan  # imports Numba, which a small search does not need
-
-    piece, threads, group = filtered_scan.find_sizes(embeddings.dimension, k, len(queries), memory_mb)
-    ranking = empty_ranking(len(queries), k)
-    for start in range(0, len(queries), group):
-        part = slice(start, start + group)
-        scan = filtered_scan.FilteredScan(embeddings, queries[part], k, ids, metric)
-        hits = scan.search(piece, threads, bar)
-        if hits is None:
-            return None
-        set_rows(ranking, part, hits)
-    return ranking
-
-
 def compile_filter(dimension: int) -> None:
     """Import and compile what a search that `filter_pays` for uses, so that no measured time holds that."""
     from pipeline.native.nearest import compiling
 
     one = np.ones((1, dimension), np.float32)
     with compiling(), silent("", None, "") as unseen:
-        _filtered_search(Embeddings((one,)), one, 1, pa.chunked_array([["a"]]), "l2", unseen, None)
+        searcher = ExactSearcher(Embeddings((one,)), pa.chunked_array([["a"]]), "l2")
+        searcher.search_filtered(one, 1, unseen)
 
 
 def filter_pays(queries: Float32, n_rows: int) -> bool:
@@ -180,30 +173,3 @@ def merge(best: Ranking | None, found: Ranking, first_row: int, top_k: int, ids:
     passages = np.concatenate([best.passages, rows], axis=1)
     scores = np.concatenate([best.scores, found.scores], axis=1)
     return scoring.rank_candidates(passages, scores, top_k, ids)
-
-
-@dataclass(frozen=True)
-class ExactSearcher:
-    """Exact search of stored vectors, within `search.memory_mb`; see `faiss_index.Searcher`."""
-
-    config: SearchConfig
-    metric: Metric
-    embeddings: Embeddings
-    ids: pa.ChunkedArray
-    flat: faiss.Index | None = None  # owns the memory of the vectors
-    # Whether they have length 1 for cosine. Then queries are scaled too, and `metric` is a product.
-    scaled: bool = False
-    by_products: ClassVar[bool] = True
-
-    def search(self, queries: Float32, k: int, bar: Bar) -> Ranking:
-        """The best passages of each query."""
-        queries = unit_vectors(queries) if self.scaled else queries
-        memory_mb, device = self.config.memory_mb, self.config.device
-        return exact_search(
-            self.embeddings, queries, k, self.ids, self.metric, bar, memory_mb=memory_mb, device=device
-        )
-
-    def score(self, query: Float32, rows: Int64) -> Float32:
-        """float32 [n]: the scores of some passages, by their rows, for a query, float32 [1, dimension]."""
-        query = unit_vectors(query) if self.scaled else for_metric(query, self.metric)
-        return scoring.score_candidates(self.embeddings, rows, query, np.zeros_like(rows), self.metric)

@@ -279,7 +279,8 @@ Searcher = ExactSearcher | ApproximateSearcher | QuantizedSearcher
 """An index, or the stored vectors themselves, opened to find the best passages of queries.
 
 Each has `search(queries, k, bar)`, which returns the best k passages of queries float32 [queries, dimension]
-in the contract's order. `by_products` tells whether that is an `exact_search`.
+in the contract's order. `by_products` tells whether that is a search of an
+`ExactSearcher`.
 """
 
 
@@ -305,7 +306,7 @@ def open_searcher(
         searcher = QuantizedSearcher(search, stored, ids)
         count, dimension = searcher.count, stored.dimension
     elif isinstance(stored, Embeddings):
-        searcher = ExactSearcher(search, index.metric, stored, ids)
+        searcher = ExactSearcher(stored, ids, index.metric, search.memory_mb, search.device)
         count, dimension = len(stored), stored.dimension
     else:
         # an index that is compared is read into memory, so that the disk has no part in its speed
@@ -316,7 +317,8 @@ def open_searcher(
             rows = faiss.rev_swig_ptr(opened.get_xb(), count * dimension).reshape(count, dimension)  # no copy
             scaled = index.metric == "cosine"
             metric = "inner_product" if scaled else index.metric
-            searcher = ExactSearcher(search, metric, Embeddings((rows,)), ids, opened, scaled)
+            how = search.memory_mb, search.device, scaled, opened
+            searcher = ExactSearcher(Embeddings((rows,)), ids, metric, *how)
         else:
             set_search_parameters(opened, index.factory, search.parameters)
             searcher = ApproximateSearcher(opened, index.metric, ids, search.batch_size)

@@ -41,10 +41,10 @@ def maxsim_search(
     mean: bool = False,
     memory_mb: int | None = None,
 ) -> Ranking:
-    """The best passages of each query.
+    """The best passages of each query, [queries, min(top_k, passages)], ties in the contract's order.
 
-    Other arguments and the result are as of `exact.exact_search`; with `mean`, a score is the mean over the
-    query's tokens, not the sum.
+    `ids` and `memory_mb` are as of `exact.ExactSearcher`, and `bar` counts queries. With `mean`, a score is
+    the mean over the query's tokens, not the sum.
     """
     k = min(top_k, len(passages))
     block, group = _block_and_group_sizes(passages, queries, k, memory_mb)

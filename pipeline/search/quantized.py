@@ -19,7 +19,7 @@ from pipeline.config import SearchConfig
 from pipeline.core import machine
 from pipeline.core.display import Bar
 from pipeline.core.records import Array, Embeddings, Float32, Float64, Int64, Ranking
-from pipeline.search import exact, scoring
+from pipeline.search import scoring
 from pipeline.search.candidates import empty_ranking, set_rows
 from pipeline.storage import vector_shards
 
@@ -66,9 +66,8 @@ class QuantizedSearcher:
         else:
             whole = vector_shards.quantize_int8(queries, ranges).astype(np.float32)
             # at most 2^14 in each dimension: float64 holds all sums exactly, so scores are the integers
-            ranking = exact.exact_search(
-                Embeddings(shards), whole, first, self.ids, "inner_product", bar, memory_mb=memory_mb
-            )
+            searcher = exact.ExactSearcher(Embeddings(shards), self.ids, "inner_product", memory_mb)
+            ranking = searcher.search(whole, first, bar)
         if self.config.rescore is None:
             return ranking
         scores = self._rescored(queries, ranking)
@@ -103,7 +102,7 @@ def binary_search(
     distance, a second one finds all passages within it.
 
     `shards` are [rows, bytes] each, the passages' bits, read in blocks, and `queries` [queries, bytes]. Other
-    arguments and the result are as of `exact.exact_search`; scores are minus the distances. `memory_mb` is
+    arguments and the result are as of `exact.ExactSearcher`; scores are minus the distances. `memory_mb` is
     for hits: None is that of `GROUP` queries.
     """
     n = sum(map(len, shards))

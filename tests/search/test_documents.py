@@ -6,7 +6,6 @@ from hypothesis import given, settings, strategies as st
 from hypothesis.extra import numpy as npst
 from search.by_definition import BAR, METRICS, best_documents, ids, positive, same, vector_scores
 
-from pipeline.config import SearchConfig
 from pipeline.core.display import Bar
 from pipeline.core.records import Embeddings, Float32, Int64, Ranking
 from pipeline.search import candidates, documents, exact, scan
@@ -26,7 +25,7 @@ def plain(scores: Float32, of: Documents, k: int) -> Ranking:
 
 def search(rows: Float32, queries: Float32, k: int, metric: Metric, of: Documents, **how: int) -> Ranking:
     parts = Embeddings(tuple(part for part in np.array_split(rows, 3) if len(part)))
-    searcher = ExactSearcher(SearchConfig.model_construct(**how), metric, parts, ids(of.chunks))
+    searcher = ExactSearcher(parts, ids(of.chunks), metric, **how)
 
     def find(chosen: Int64, depth: int, bar: Bar) -> Ranking:
         return searcher.search(queries[chosen], depth, bar)

@@ -27,7 +27,7 @@ def search(
     rows: Float32, queries: Float32, k: int, metric: Metric = "inner_product", shards: int = 3, **how: int
 ) -> Ranking:
     parts = tuple(part for part in np.array_split(rows, shards) if len(part))
-    return exact.exact_search(Embeddings(parts), queries, k, ids(len(rows)), metric, BAR, **how)
+    return exact.ExactSearcher(Embeddings(parts), ids(len(rows)), metric, **how).search(queries, k, BAR)
 
 
 @contextlib.contextmanager
@@ -214,7 +214,7 @@ def test_stored_vectors_are_searched_as_those_in_memory_in_each_form(
         (VectorForm(), rows), (VectorForm(halves=True), halves), (VectorForm(dimensions=20), rows[:, :20]),
     ):  # fmt: skip
         stored, queries = vector_shards.open_embeddings(artifact, form), rows[:40, : held.shape[1]]
-        found = exact.exact_search(stored, queries, 50, ids(900), metric, BAR, memory_mb=1)
+        found = exact.ExactSearcher(stored, ids(900), metric, memory_mb=1).search(queries, 50, BAR)
         assert same(found, best(vector_scores(held, queries, metric), 50))
 
 
@@ -229,9 +229,8 @@ def test_stored_vectors_are_let_go_when_they_have_been_read(tmp_path: Path) -> N
             held.append(sum(part.rss for part in mapped if part.path == str(path)))
 
     queries = np.array(rows[:10])
-    exact.exact_search(
-        Embeddings((rows,)), queries, 10, ids(len(rows)), "inner_product", Looking(), memory_mb=8
-    )
+    searcher = exact.ExactSearcher(Embeddings((rows,)), ids(len(rows)), "inner_product", memory_mb=8)
+    searcher.search(queries, 10, Looking())
     assert 0 < max(held) <= 8_000_000 < path.stat().st_size / 4
 
 
