@@ -111,9 +111,7 @@ class EncodingRetriever(Retriever[RowSettings], ABC):
         context.meter.items, context.meter.worked_on = len(texts), n_new
         context.meter.notes["encoding"] = usage.figures()
         context.meter.notes["found"] = int(writer.wanted.sum()) - n_new
-        counts = token_counts(
-            draft.whole, len(texts), lambda name: np.load(draft.folder / name, allow_pickle=False)
-        )
+        counts = token_counts(draft.whole, lambda name: np.load(draft.folder / name, allow_pickle=False))
         if counts is None or self.source.model is None:
             return {"rows": len(texts)}
         cut = truncation_of(counts, self.source.model.max_lengths[role])

@@ -10,7 +10,7 @@ searched by bisection, for sorted hashes, so of a large table few pages are read
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -146,27 +146,35 @@ class ShardWriter:
 
         `counts` are the tokens of the latter, int32 [texts that are not known]; None of a served model.
         """
-        source, positions = self.source[start:stop], []
+        if (self.source[start:stop] >= 0).any():
+            encoded, counts = self._with_known(start, stop, encoded, counts)
+        if counts is not None:  # first: a whole shard always has them beside it
+            self.draft.save_array(COUNTS.format(start, stop), counts)
+        ids: list[str] = self.texts.ids.slice(start, stop - start).to_pylist()
+        self.form.save(self.draft, start, encoded, ids)
+
+    def _with_known(
+        self, start: int, stop: int, encoded: Rows, counts: Int32 | None
+    ) -> tuple[Rows, Int32 | None]:
+        """All rows of [start, stop), and their tokens; None if these are not known of all."""
+        source, row = self.source[start:stop], self.row[start:stop]
+        positions: list[Int64] = []
         parts: list[Rows] = []
-        all_counts: list[Array | None] = []
+        all_counts: list[Int32 | None] = []
         for number in np.unique(source[source >= 0]).tolist():
-            positions.append(np.flatnonzero(source == number))
-            rows = self.row[start:stop][positions[-1]]
-            parts.append(self.form.read(self.known[number], rows))
-            known = self.known[number]
-            of_known = token_counts(known.files, known.facts["rows"], known.array)
-            all_counts.append(None if of_known is None else of_known[rows])
+            known, place = self.known[number], np.flatnonzero(source == number)
+            of_known = token_counts(known.files, known.array)
+            positions.append(place)
+            parts.append(self.form.read(known, row[place]))
+            all_counts.append(None if of_known is None else of_known[row[place]])
         if encoded is not None:
-            parts.append(encoded)
             positions.append(np.flatnonzero(source < 0))
+            parts.append(encoded)
             all_counts.append(counts)
         order = np.argsort(np.concatenate(positions))
+        rows: Rows = self.form.join(parts, order) if len(parts) > 1 else parts[0]
         known_counts = [some for some in all_counts if some is not None]
-        if len(known_counts) == len(parts):  # first: a whole shard always has them beside it
-            self.draft.save_array(COUNTS.format(start, stop), np.concatenate(known_counts)[order])
-        shard: Rows = self.form.join(parts, order) if len(parts) > 1 else parts[0]
-        ids: list[str] = self.texts.ids.slice(start, stop - start).to_pylist()
-        self.form.save(self.draft, start, shard, ids)
+        return rows, np.concatenate(known_counts)[order] if len(known_counts) == len(parts) else None
 
     def read(self, start: int, stop: int) -> list[str]:
         """The texts of [start, stop) that have to be encoded."""
@@ -175,11 +183,11 @@ class ShardWriter:
         return texts
 
 
-def token_counts(files: Iterable[str], rows: int, read: Callable[[str], Array]) -> Int32 | None:
+def token_counts(files: Collection[str], read: Callable[[str], Array]) -> Int32 | None:
     """int32 [rows]: the tokens of all texts of an artifact or a draft; None if they are not known of all."""
-    names = sorted(name for name in files if name.startswith("tokens-"))
-    counts = np.concatenate([np.empty(0, np.int32), *map(read, names)])
-    return counts if len(counts) == rows else None
+    names = [COUNTS.format(start, stop) for _, start, stop in vector_shards.shards_of(files)]
+    known = all(name in files for name in names)
+    return np.concatenate([np.empty(0, np.int32), *map(read, names)]) if known else None
 
 
 def _in_whole_files(artifact: Artifact, rows: Int64) -> Array:

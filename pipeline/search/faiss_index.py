@@ -279,8 +279,7 @@ Searcher = ExactSearcher | ApproximateSearcher | QuantizedSearcher
 """An index, or the stored vectors themselves, opened to find the best passages of queries.
 
 Each has `search(queries, k, bar)`, which returns the best k passages of queries float32 [queries, dimension]
-in the contract's order. `by_products` tells whether that is a search of an
-`ExactSearcher`.
+in the contract's order. `by_products` tells whether that is the search of an `ExactSearcher`.
 """
 
 

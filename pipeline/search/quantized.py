@@ -21,6 +21,7 @@ from pipeline.core.display import Bar
 from pipeline.core.records import Array, Embeddings, Float32, Float64, Int64, Ranking
 from pipeline.search import scoring
 from pipeline.search.candidates import empty_ranking, set_rows
+from pipeline.search.exact import ExactSearcher
 from pipeline.storage import vector_shards
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ class QuantizedSearcher:
         else:
             whole = vector_shards.quantize_int8(queries, ranges).astype(np.float32)
             # at most 2^14 in each dimension: float64 holds all sums exactly, so scores are the integers
-            searcher = exact.ExactSearcher(Embeddings(shards), self.ids, "inner_product", memory_mb)
+            searcher = ExactSearcher(Embeddings(shards), self.ids, "inner_product", memory_mb)
             ranking = searcher.search(whole, first, bar)
         if self.config.rescore is None:
             return ranking
