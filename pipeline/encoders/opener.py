@@ -51,6 +51,7 @@ class ModelSource:
     """Source of embeddings or pair scores: a local model, a server, or files."""
 
     served: ClassVar[bool] = False  # whether a server computes them; `connect` gives the connection
+    stored: ClassVar[bool] = False  # whether files hold them, as rows that `EmbeddingSource.take` reads
 
     @property
     def device(self) -> str:
@@ -59,6 +60,10 @@ class ModelSource:
 
     def check(self) -> None:
         """Refuse settings that a server cannot be asked with; asks it nothing."""
+        raise NotImplementedError
+
+    def match(self, collection: Collection) -> None:
+        """Refuse files that do not fit a collection."""
         raise NotImplementedError
 
     def confirm(self, store: Store, fresh: bool) -> None:
@@ -81,16 +86,11 @@ class EmbeddingSource(ModelSource, ABC):
     """Source of a row for each text: a vector, word weights or token vectors."""
 
     model: ResolvedModel | None = None  # the local model; None where a server or files give the rows
-    stored: ClassVar[bool] = False  # whether files hold the rows, which `take` reads
     unit_length: ClassVar[bool] = False  # whether rows that are to have length 1 must have it already
 
     @abstractmethod
     def ingredients(self, role: Role, /) -> JsonObject:
         """The parts of the key of rows that the source decides, by name."""
-
-    def match(self, collection: Collection) -> None:
-        """Refuse files that do not fit a collection."""
-        raise NotImplementedError
 
     def form(self, settings: RowSettings) -> VectorForm:
         """What settings make of whole vectors, their number format apart."""

@@ -75,7 +75,6 @@ class Dense(EncodingRetriever):
     @override
     def check_collection(self, collection: Collection) -> None:
         """Every shard of the index needs passages to be trained on."""
-        super().check_collection(collection)
         index, plain = self.config.index, self.config.index.factory == FLAT and self.config.index.shards == 1
         if plain or self.config.data.chunks:  # chunks: how many is not known yet
             return

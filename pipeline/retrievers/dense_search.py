@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -12,10 +10,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pipeline.config import FLAT, Config, IndexConfig, RowSettings, SearchConfig
-from pipeline.core.display import Bar
 from pipeline.core.records import Embeddings, Float32, Ranking, UInt8
 from pipeline.engines import engine as jobs
-from pipeline.engines.base import Job, Part, PartJob, PartResult
+from pipeline.engines.base import Part, PartJob
 from pipeline.retrievers import texts
 from pipeline.retrievers.costs import VectorsCost
 from pipeline.retrievers.retriever import Retriever
@@ -54,9 +51,10 @@ def build_index(index: IndexConfig, inputs: Inputs, draft: Draft, context: Conte
     elif INDEX in draft.whole:
         meter.worked_on = 0
     else:
-        with context.progress(label, rows, "vectors") as bar, meter.working(), draft.file(INDEX) as path:
-            built = faiss_index.build_index(embeddings, index.factory, index.metric, bar, seed=index.seed)
-            faiss.write_index(built, str(path))  # without a copy of its bytes in memory
+        with context.progress(label, rows, "vectors") as bar, meter.working():
+            whole = faiss_index.build_index(embeddings, index.factory, index.metric, bar, seed=index.seed)
+            with draft.file(INDEX) as path:
+                faiss.write_index(whole, str(path))  # without a copy of its bytes in memory
         meter.notes["engine"] = {"kind": "local", "workers": 1, "parts": {"local": 1}}
     return {"rows": rows, "dimension": embeddings.dimension}
 
@@ -75,7 +73,7 @@ def _build_shards(
     rows = context.meter.worked_on = sum(part.stop - part.start for part in parts)
     context.open_engine().start(len(parts))
     with context.progress(label, rows, "vectors") as bar, context.meter.working():
-        for result in counted_parts(context, PartJob(partial(jobs.build_index, index)), parts, bar):
+        for result in context.counted_parts(PartJob(partial(jobs.build_index, index)), parts, bar):
             with draft.file(names[result.part.start]) as path:
                 result.outputs.tofile(path)
 
@@ -164,7 +162,7 @@ def _search_parts(config: Config, inputs: Inputs, k: int, context: Context) -> R
     engine.start(len(parts))
     bar_of = context.progress("search", len(queries) * len(parts), "queries")
     with bar_of as bar, context.meter.working("pipeline.search.faiss_index"):
-        for result in counted_parts(context, job, parts, bar):
+        for result in context.counted_parts(job, parts, bar):
             best = exact.merge(best, result.outputs, result.part.start, k, ids)
     if best is None:
         raise RuntimeError("a collection without passages")
@@ -198,12 +196,3 @@ def _parts_to_search(
 
     job = PartJob(partial(jobs.search_part, queries, index, search))
     return job, [Part(*span, partial(read, number)) for number, span in enumerate(spans)]
-
-
-def counted_parts(context: Context, job: Job, parts: Iterable[Part], bar: Bar) -> Iterator[PartResult]:
-    """The parts as the engine finishes them; the meter notes how many parts each machine did."""
-    engine, nodes = context.open_engine(), Counter[str]()
-    for result in engine.each(job, parts, bar):
-        nodes[result.node] += 1
-        context.meter.notes["engine"] = {"kind": engine.kind, "workers": engine.workers, "parts": dict(nodes)}
-        yield result

@@ -18,12 +18,11 @@ from typing_extensions import override
 from pipeline.config import RowSettings
 from pipeline.core.display import silent
 from pipeline.core.errors import InputError
-from pipeline.core.records import Collection, Role, Texts
+from pipeline.core.records import Role, Texts
 from pipeline.encoders.batching import Usage
 from pipeline.encoders.opener import EmbeddingSource, TextOpener
 from pipeline.engines import engine as jobs
 from pipeline.engines.base import Part
-from pipeline.retrievers.dense_search import counted_parts
 from pipeline.retrievers.retriever import QueryEncoder, Retriever
 from pipeline.retrievers.rows import (
     TEXTS,
@@ -46,11 +45,6 @@ class EncodingRetriever(Retriever[RowSettings], ABC):
     """A retriever that keeps rows that a model makes of texts, or that are given in files."""
 
     source: EmbeddingSource  # gives the rows
-
-    @override
-    def check_collection(self, collection: Collection) -> None:
-        if self.source.stored:
-            self.source.match(collection)
 
     @override
     def encode_query(self, store: Store) -> QueryEncoder:
@@ -99,7 +93,7 @@ class EncodingRetriever(Retriever[RowSettings], ABC):
             # it, so that a run which is killed loses no more than the parts under way.
             writing = None
             with bar_of as bar, context.meter.working(), ThreadPoolExecutor(1) as thread:
-                for result in counted_parts(context, partial(jobs.encode, role), parts, bar):
+                for result in context.counted_parts(partial(jobs.encode, role), parts, bar):
                     if writing:
                         writing.result()
                     part, (rows, cost) = result.part, result.outputs

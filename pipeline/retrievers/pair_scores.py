@@ -21,7 +21,6 @@ from pipeline.core.records import Collection, Facts, Float32, Int32, Int64, UInt
 from pipeline.encoders.batching import Usage
 from pipeline.engines import engine as jobs
 from pipeline.engines.base import Part
-from pipeline.retrievers.dense_search import counted_parts
 from pipeline.retrievers.rows import find_rows, hash_texts, table_of
 from pipeline.retrievers.stage import Context
 from pipeline.storage.artifacts import Draft, Recipe
@@ -118,7 +117,7 @@ def score_pairs(
     if parts:
         context.open_engine().load(len(parts))
     with context.progress("rerank", len(todo), "pairs") as bar, context.meter.working():
-        for result in counted_parts(context, jobs.score, parts, bar) if parts else ():
+        for result in context.counted_parts(jobs.score, parts, bar) if parts else ():
             span = slice(result.part.start, result.part.stop)
             new_scores[span], cost = result.outputs
             _check(new_scores[span])

@@ -161,7 +161,7 @@ class Retriever(ABC, Generic[Settings]):
         """The stages from the collection to the ranking."""
 
     def assess(self, evaluator: Evaluator, rankings: Mapping[str, Ranking]) -> Facts:
-        """What is measured besides the measures, as JSON by its key in `metrics.json`; rankings by role."""
+        """What is measured of the `assessed` rankings, by role, as JSON by its key in `metrics.json`."""
         return {}
 
     def check(self) -> None:

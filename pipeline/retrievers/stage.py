@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
-from pipeline.core.display import Progress
+from pipeline.core.display import Bar, Progress
 from pipeline.core.machine import Meter
 from pipeline.core.records import Facts as Facts
-from pipeline.engines.base import Engine
+from pipeline.engines.base import Engine, Job, Part, PartResult
 from pipeline.engines.engine import EngineFactory
 from pipeline.storage.artifacts import Artifact, Draft, Recipe
 from pipeline.storage.store import Store
@@ -29,6 +30,18 @@ class Context:
     # Gives the engine that runs parts of the work; it is opened when a stage of the run first uses it.
     open_engine: Callable[[], Engine]
     fresh: bool = False  # whether nothing stored is used
+
+    def counted_parts(self, job: Job, parts: Iterable[Part], bar: Bar) -> Iterator[PartResult]:
+        """The parts as the engine finishes them; the meter notes how many parts each machine did."""
+        engine, nodes = self.open_engine(), Counter[str]()
+        for result in engine.each(job, parts, bar):
+            nodes[result.node] += 1
+            self.meter.notes["engine"] = {
+                "kind": engine.kind,
+                "workers": engine.workers,
+                "parts": dict(nodes),
+            }
+            yield result
 
 
 class StoredSize(NamedTuple):

@@ -109,15 +109,10 @@ def search_stage(
     settings: Facts,
     index: str = "index",
 ) -> Stage:
-    """The stage `search`.
+    """The stage `search`, whose `make` reads the roles `searched` besides the texts, whose ids decide ties.
 
-    Args:
-        retriever: Whose it is.
-        schema: As of `Stage`.
-        searched: The roles of what `make` reads besides the texts, whose ids decide ties.
-        make: As of `Stage`.
-        settings: What shapes the ranking besides the config's section and the aggregation of chunks.
-        index: The role of what is searched, whose key is an ingredient beside that of the queries.
+    `settings` shape the ranking besides the config's section and the aggregation of chunks. The key of the
+    role `index`, which is searched, is an ingredient beside that of the queries.
     """
     config, made_of = retriever.config, {"index": index, "queries": "queries"}
     settings |= keyed_settings(config.search, "search") | keyed_settings(config.data, "search")

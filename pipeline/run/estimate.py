@@ -27,6 +27,7 @@ from pipeline.results.records import Manifest, Metrics
 from pipeline.retrievers.retriever import COLLECTION, Retriever
 from pipeline.run.benchmark import Benchmark, Session, stage_row
 from pipeline.run.plan import SCORES
+from pipeline.run.running import check_collection
 
 PROBE = {"source": "sample", "corpus": 100, "queries": 20}  # the collection that a probe runs on
 SAMPLED_TEXTS = 500  # whose tokens are counted
@@ -240,7 +241,7 @@ def probe(config: Config, session: Session) -> None:
     small = on_sample(config, session)
     small.check()
     try:
-        small.retriever.check_collection(small.collection)
+        check_collection(small, alone=False)
     except InputError as error:
         raise InputError(
             f"{config.name} does not run on a sample: {error.found}",

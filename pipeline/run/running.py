@@ -192,6 +192,9 @@ def check_collection(benchmark: Benchmark, alone: bool = True) -> None:
         if alone:
             raise
         return
+    for source in benchmark.retriever.sources:
+        if source.stored:
+            source.match(collection)
     benchmark.retriever.check_collection(collection)
     to_make = benchmark.missing(benchmark.retriever.ranking)
     if lacking := benchmark.obstacle(len(collection.passages), len(collection.queries), to_make):
