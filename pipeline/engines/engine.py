@@ -184,10 +184,12 @@ def devices_of(config: EngineConfig, opener: Opener) -> list[str]:
 
 
 def check_engine(config: EngineConfig, source: ModelSource) -> None:
-    """Refuse an engine that cannot start on this machine, without starting anything.
+    """Refuse an engine that cannot start on this machine, and settings that a server cannot be asked with.
 
-    The config refuses what fits no machine.
+    Nothing is started or asked. The config refuses what fits no machine.
     """
+    if source.served:
+        source.check()
     if config.kind == "ray":
         require("ray", "ray", "engine.kind: ray")
     elif isinstance(source, Opener) and (config.workers or config.devices):

@@ -28,6 +28,7 @@ from pipeline.data.collection_files import CORPUS
 from pipeline.encoders.opener import Opener, TextOpener
 from pipeline.engines.base import Engine
 from pipeline.engines.engine import EngineFactory, check_engine
+from pipeline.retrievers.kinds import make_retriever
 from pipeline.retrievers.retriever import COLLECTION, Identities
 from pipeline.retrievers.stage import Context
 from pipeline.run import plan
@@ -140,7 +141,7 @@ class Benchmark:
         collection = plan.collection_stage(config, identity)
         corpus = self.store.folder(collection.recipe({})).absolute() / CORPUS
         self.resolved_config = identities.settle(config)
-        self.retriever = plan.make_retriever(self.resolved_config, identities, identity, corpus)
+        self.retriever = make_retriever(self.resolved_config, identities, identity, corpus)
         scores = plan.evaluate_stage(config, self.retriever)
         self.stages = {COLLECTION: collection, **self.retriever.plan, plan.SCORES: scores}
         self.recipes: dict[str, Recipe] = {}
@@ -186,8 +187,6 @@ class Benchmark:
                 self.store.check(recipe)
             for source in self.retriever.sources:
                 check_engine(self.config.engine, source)
-                if source.served:
-                    source.check()
             self.retriever.check()
         self._checked = True
 
