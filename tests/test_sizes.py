@@ -33,13 +33,13 @@ LINES: dict[str, int] = {
     "native": 3710,
     "report": 300,
     "results": 1150,
-    "retrievers": 2610,
-    "run": 1670,
-    "search": 2590,
+    "retrievers": 2600,
+    "run": 1640,
+    "search": 2570,
     "storage": 1370,
     "studies": 10830,
-    "spine": 32230,
-    "whole": 46760,
+    "spine": 32160,
+    "whole": 46690,
 }
 """The most lines of each package, of the modules at the top, of the spine and of the whole."""
 SETTINGS: dict[str, int] = {

@@ -98,12 +98,12 @@ class Dense(EncodingRetriever):
         sizes = {role: StoredSize(count * (4 * stored + TEXT_BYTES)) for role, count in counts.items()}
         from pipeline.search.faiss_index import index_size
 
-        searched = index_size(index.factory, index.metric, indexed, self.settings.vector_precision)
-        held = searched
-        if self.settings.vector_precision == "fp16":  # which Faiss keeps as fp32
-            held = index_size(index.factory, index.metric, indexed)
+        precision = self.settings.vector_precision
+        searched = index_size(index.factory, index.metric, indexed, precision)
+        # Faiss keeps fp16 as fp32
+        held = index_size(index.factory, index.metric, indexed) if precision == "fp16" else searched
         size = round(passages * (held.passage + held.ids) + held.codebooks)
-        if self.settings.vector_precision in QUANTIZED:
+        if precision in QUANTIZED:
             return {**sizes, "index": StoredSize(size, passage=searched.passage)}
         if index.factory == FLAT:
             smaller = "search.memory_mb, which searches the stored vectors instead"

@@ -111,13 +111,7 @@ class ShardWriter:
     """
 
     def __init__(
-        self,
-        texts: Texts,
-        hashes: UInt64,
-        form: RowFormat,
-        draft: Draft,
-        most: int,
-        context: Context,
+        self, texts: Texts, hashes: UInt64, form: RowFormat, draft: Draft, most: int, context: Context
     ) -> None:
         # A text's batch depends on its shard, and its vector's last bits on its batch. So the bounds of
         # shards depend on nothing that differs between two runs, such as the time they take.

@@ -39,12 +39,7 @@ Parameters = Mapping[str, int | float]
 
 
 def build_index(
-    embeddings: Embeddings,
-    factory: str,
-    metric: Metric,
-    bar: Bar,
-    *,
-    seed: int = 0,
+    embeddings: Embeddings, factory: str, metric: Metric, bar: Bar, *, seed: int = 0
 ) -> faiss.Index:
     """A Faiss index of vectors, which are read a chunk at a time; it does not depend on how they are sharded.
 
