@@ -200,14 +200,11 @@ class Measure:
     """A measure with its parameters and cutoff, made by `parse_measure`, which checks them."""
 
     name: str  # a key of `MEASURES`
+    # What is true of the measure whatever its parameters and cutoff.
+    definition: Definition = field(compare=False, repr=False)
     # Name and value of each parameter that differs from its default, sorted by name.
     params: tuple[tuple[str, Value], ...] = ()
     cutoff: int | None = None  # number of ranks that count; None counts all
-
-    @property
-    def definition(self) -> Definition:
-        """What is true of the measure whatever its parameters and cutoff."""
-        return MEASURES[self.name]
 
     @property
     def settings(self) -> dict[str, Value]:
@@ -242,15 +239,16 @@ def parse_measure(text: str) -> Measure:
     if name not in MEASURES:
         name, variant = _find_name(name, cutoff, text)
         given = f"{variant},{given}"
+    definition = MEASURES[name]
     params = _parse_params(name, given, text) if given else ()
-    rule = MEASURES[name].cutoff
-    if cutoff is None and rule is Cutoff.REQUIRED:
+    if cutoff is None and definition.cutoff is Cutoff.REQUIRED:
         raise InputError(f"measure {text!r} has no cutoff", allowed=f"{name}@k", fix=f"write {name}@10")
     if cutoff is None:
-        return Measure(name, params)
-    if rule is Cutoff.NONE:
+        return Measure(name, definition, params)
+    if definition.cutoff is Cutoff.NONE:
         raise InputError(f"measure {text!r} has a cutoff", allowed=f"{name} alone", fix="leave @k out")
-    return Measure(name, params, _parse_count(cutoff.strip(), CUTOFFS, f"cutoff {cutoff.strip()!r}", text))
+    cutoff = cutoff.strip()
+    return Measure(name, definition, params, _parse_count(cutoff, CUTOFFS, f"cutoff {cutoff!r}", text))
 
 
 def parse_measures(texts: str | Iterable[str]) -> list[Measure]:

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.core.records import Array, BoolArray, Collection, Float64, Int64, Qrels, Ranking
-from pipeline.metrics.definitions import Measure
+from pipeline.metrics.definitions import MEASURES, Measure
 from pipeline.metrics.measures import GradedCells, JudgedRanking, ideal_order
 from pipeline.metrics.presentation import ShortRankings
 
@@ -54,14 +55,13 @@ def compute_measures(ranking: Ranking, qrels: Qrels, n_queries: int, measures: S
     condensed = judged.condensed() if any(measure.condensed for measure in measures) else judged
     columns_of: defaultdict[Measure, list[int]] = defaultdict(list)
     for column, measure in enumerate(measures):
-        columns_of[Measure(measure.name, measure.params)].append(column)
+        columns_of[replace(measure, cutoff=None)].append(column)
     values = np.empty((n_queries, len(measures)))
     for measure, columns in columns_of.items():
-        column_cutoffs = [measures[column].cutoff or depth for column in columns]
-        cutoffs = np.unique(np.array(column_cutoffs, dtype=np.int64))
+        cutoffs, places = np.unique([measures[each].cutoff or depth for each in columns], return_inverse=True)
         scored = condensed if measure.condensed else judged
         of_cutoffs = measure.definition.compute(scored, cutoffs, **measure.settings)
-        values[:, columns] = of_cutoffs[:, np.searchsorted(cutoffs, column_cutoffs)]
+        values[:, columns] = of_cutoffs[:, places]
     return values
 
 
@@ -74,7 +74,7 @@ def compute_with_shares(
     only, has none.
     """
     cut = [each for each in measures if each.cutoff and not each.condensed]
-    at_cutoffs = [Measure("judged", cutoff=each.cutoff) for each in cut]
+    at_cutoffs = [Measure("judged", MEASURES["judged"], cutoff=each.cutoff) for each in cut]
     values = compute_measures(ranking, qrels, n_queries, [*measures, *at_cutoffs])
     shares = dict(zip(map(str, cut), values.T[len(measures) :], strict=True))
     return values[:, : len(measures)], shares

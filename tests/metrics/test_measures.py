@@ -110,7 +110,7 @@ def measures(draw: st.DrawFn) -> metrics.Measure:
             metrics.Cutoff.REQUIRED: cutoffs,
         }[definition.cutoff]
     )
-    return metrics.Measure(name, params, cutoff)
+    return metrics.Measure(name, definition, params, cutoff)
 
 
 @given(measures())

@@ -17,7 +17,7 @@ import pyarrow as pa
 from pipeline.comparison.side_by_side import Comparison
 from pipeline.core.display import counted, cut
 from pipeline.core.records import Chunks, Collection, Float64, JsonObject, Texts, from_numpy
-from pipeline.metrics.definitions import Measure, parse_measure
+from pipeline.metrics.definitions import parse_measure, parse_measures
 from pipeline.metrics.scoring import compute_measures, row_numbers
 from pipeline.results.folder import CollectionResult
 from pipeline.studies.shared.cached import find_chunks, find_collection, scored_ranking
@@ -173,7 +173,7 @@ def examine_result(
     ranking, qrels = scored_ranking(source, collection), collection.qrels
     depth = min(source.manifest.config["search"]["top_k"], len(collection.passages))
     cutoffs = [cutoff for cutoff in CUTOFFS if cutoff <= depth]
-    measures = [Measure("judged", (), TOP), *(Measure(name, (), k) for name in CURVES for k in cutoffs)]
+    measures = parse_measures([f"judged@{TOP}", *(f"{name}@{k}" for name in CURVES for k in cutoffs)])
     values = compute_measures(ranking, qrels, len(collection.queries), measures)
     judged, *means = values[np.unique(qrels.queries)].mean(axis=0).tolist()
     ids, found_by = collection.judged_ids, find_chunks(source.manifest)
