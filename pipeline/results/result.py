@@ -22,7 +22,7 @@ from pydantic import Field
 
 from pipeline.core.errors import InputError
 from pipeline.core.records import Facts, Float64
-from pipeline.core.result_files import CHECKSUMS, METRICS, SUITE
+from pipeline.core.result_files import CHECKSUMS, SUITE
 from pipeline.core.result_records import Name, Record
 from pipeline.core.table import Table, Tabular
 from pipeline.metrics.definitions import parse_measure
@@ -347,14 +347,3 @@ def _disagreement(result: Result, names: Sequence[str], record: SuiteRecord) -> 
         if not abs(float(result.weights @ means) - mean) <= ROUNDING * max(1, *map(abs, means)):
             return f"the macro mean of {measure} is not that of its collections"
     return ""
-
-
-def check_kind(folder: Path, suite: bool) -> None:
-    """Refuse a folder with a result of a suite for one of a single collection, and the reverse."""
-    if (folder / (METRICS if suite else SUITE)).exists():
-        held, wanted = ("one collection", "a suite") if suite else ("a suite", "one collection")
-        raise InputError(
-            f"result folder {folder} holds a result of {held}, and this is one of {wanted}",
-            allowed="a folder of its own for each",
-            fix="name another with --output DIR, or change the config's name",
-        )

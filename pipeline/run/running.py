@@ -17,7 +17,7 @@ from pipeline.core.display import Progress, numbered
 from pipeline.core.errors import InputError
 from pipeline.encoders.opener import Opener, TextOpener
 from pipeline.metrics.definitions import parse_measure
-from pipeline.results.result import Result, check_kind, write_suite
+from pipeline.results.result import Result, write_suite
 from pipeline.run.benchmark import Benchmark, Session
 from pipeline.run.plan import SCORES
 from pipeline.run.writing import check_folder, write_result
@@ -130,12 +130,10 @@ def prepare(
     members = [config.members for config in configs]
     alone = sum(len(each) or 1 for each in members) == 1
     runs = [ConfigRun(*each, alone) for each in zip(configs, folders, members, strict=True)]
-    written = [run.folder / name for run in runs for name in run.members or [""]]
-    refuse_namesakes((f"config {folder.name}", name_on_disk(folder)) for folder in written if not alone)
-    for run in runs:
-        check_kind(run.folder, bool(run.members))
-    for folder in written:
-        check_folder(folder)
+    written = [(run.folder / name, bool(name)) for run in runs for name in run.members or [""]]
+    refuse_namesakes((f"config {folder.name}", name_on_disk(folder)) for folder, _ in written if not alone)
+    for folder, in_suite in written:
+        check_folder(folder, in_suite)
     for run in runs:
         for config in run.members.values() or [run.config]:
             with run.leaving_out(config.name):

@@ -15,7 +15,7 @@ from pipeline.core import installation, machine
 from pipeline.core.errors import InputError
 from pipeline.core.plugins import packages_of
 from pipeline.core.records import Facts
-from pipeline.core.result_files import CHECKSUMS, MANIFEST, METRICS, PER_QUERY, RANKING, RESULT_FILES
+from pipeline.core.result_files import CHECKSUMS, MANIFEST, METRICS, PER_QUERY, RANKING, RESULT_FILES, SUITE
 from pipeline.core.result_records import StageRow, without_part
 from pipeline.results.folder import FILES, CollectionResult, read_values
 from pipeline.results.published import check_expected
@@ -123,12 +123,21 @@ def _keep_other(folder: Path, recipes: Facts) -> None:
     log.warning("the result in %s had other settings or data; it is kept as %s", folder, other)
 
 
-def check_folder(folder: Path) -> None:
-    """Refuse a result folder that cannot be written, before anything is computed for it.
+def check_folder(folder: Path, in_suite: bool = False) -> None:
+    """Refuse the result folder of a collection that cannot be written, before anything is computed for it.
 
     Raises:
-        InputError: It is a link, or protected, or a file is in the way, or its name is too long.
+        InputError: It is a link, or protected, or a file is in the way, or its name is too long; or it has
+            the result of a suite, or its suite's folder that of one collection.
     """
+    of_other_kind = folder.parent / METRICS if in_suite else folder / SUITE
+    if os.path.exists(of_other_kind):
+        held, wanted = ("one collection", "a suite") if in_suite else ("a suite", "one collection")
+        raise InputError(
+            f"result folder {of_other_kind.parent} holds a result of {held}, and this is one of {wanted}",
+            allowed="a folder of its own for each",
+            fix="name another with --output DIR, or change the config's name",
+        )
     existing = next(path for path in (folder, *folder.absolute().parents) if os.path.lexists(path))
     if folder.is_symlink():
         what = f"is a link to {os.readlink(folder)}"

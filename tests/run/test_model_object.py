@@ -126,3 +126,10 @@ def test_what_cannot_be_scored_is_refused(
     with pytest.raises(InputError, match=words):
         evaluate_model({**config, **change}, model)
     assert not (tmp_path / "results").exists()
+
+
+def test_a_suite_is_not_overwritten(config: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "results/object").mkdir(parents=True)
+    (tmp_path / "results/object/suite.json").write_text("{}")
+    with pytest.raises(InputError, match="holds a result of a suite"):
+        evaluate_model(config, Hashed())
