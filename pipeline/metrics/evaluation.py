@@ -30,7 +30,7 @@ from pipeline.formats.judgments import Judgments
 from pipeline.formats.runs import Run, RunRows
 from pipeline.formats.texts import ids_apart
 from pipeline.metrics.definitions import Measure, parse_measures
-from pipeline.metrics.presentation import ShortRankings, Ties, measure_table, scoring_notes
+from pipeline.metrics.presentation import Caveats, ShortRankings, Ties, measure_table
 from pipeline.metrics.scoring import (
     compute_with_shares,
     count_relevant,
@@ -142,8 +142,10 @@ class Evaluation(Tabular):
         )
         shown = self.by_measure(self.intervals), self.by_measure(self.fragile.tolist())
         table = measure_table(title, self.mean_by_measure, *shown, self.judged)
-        notes = scoring_notes(self.short_rankings, self.ties, ignored_relevant=self.ignored_relevant)
-        return [replace(table, notes=[*table.notes, *(f"{note}." for note in notes)])]
+        caveats = Caveats(
+            ignored_relevant=self.ignored_relevant, short_rankings=self.short_rankings, ties=self.ties
+        )
+        return [replace(table, notes=[*table.notes, *(f"{note}." for note in caveats.notes)])]
 
 
 def runs_table(names: Sequence[str], scored: Sequence[Evaluation]) -> Table:
@@ -155,13 +157,13 @@ def runs_table(names: Sequence[str], scored: Sequence[Evaluation]) -> Table:
     notes = [
         f"{name}: {note}."
         for name, evaluation in zip(names, scored, strict=True)
-        for note in scoring_notes(
-            evaluation.short_rankings,
-            evaluation.ties,
+        for note in Caveats(
+            ignored_relevant=evaluation.ignored_relevant,
             missing_queries=evaluation.missing,
             missing_ids=evaluation.missing_ids,
-            ignored_relevant=evaluation.ignored_relevant,
-        )
+            short_rankings=evaluation.short_rankings,
+            ties=evaluation.ties,
+        ).notes
     ]
     return table_of("", [(Column("run"), names), *columns], notes)
 

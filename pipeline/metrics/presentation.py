@@ -23,12 +23,26 @@ class ShortRankings(Record):
     fewest: int
     cutoff: int
 
+    def note(self) -> str:
+        """The sentence for a reader of the measures, without its full stop, as of all notes here."""
+        queries = counted(self.queries, "query", "queries")
+        return f"fewer than {self.cutoff:,} passages were found for {queries} ({self.fewest:,} at the fewest)"
+
 
 class Ties(Record):
     """How many queries have equal scores across a measure's cutoff, and which share of all queries."""
 
     queries: int
     share: float
+
+    def note(self) -> str:
+        """The sentence for a reader of the measures."""
+        queries = counted(round(self.queries / self.share), "query", "queries")
+        verb = "has" if self.queries == 1 else "have"
+        return (
+            f"{self.queries:,} of {queries} ({self.share:.0%}) {verb} equal scores at a cutoff: "
+            "ties are broken by id, as trec_eval does"
+        )
 
 
 class MissingTexts(Record):
@@ -40,51 +54,76 @@ class MissingTexts(Record):
     relevant: int  # how many of those have at least grade 1
     queries: int  # how many judged queries have no text; they are not run
 
+    def note(self) -> str:
+        """The sentence on passages for a reader of the measures."""
+        judged = f"{counted(self.judgments, 'judgment')} of {counted(self.passages, 'passage')}"
+        how = "left out" if self.handling == "drop" else "counted as not retrieved"
+        return (
+            f"{judged} that the corpus lacks {'is' if self.judgments == 1 else 'are'} {how}, "
+            f"{self.relevant:,} of them relevant (data.missing_passages: {self.handling})"
+        )
 
-def counted_notes(*facts: tuple[int, str, str, str]) -> list[str]:
-    """A sentence for each number above 0: the number, its noun for one or for many, and the rest."""
-    return [f"{counted(number, one, many)} {rest}" for number, one, many, rest in facts if number]
+
+class Caveats(Record):
+    """What to know before trusting the measures of a ranking; the default of each says nothing."""
+
+    missing: MissingTexts | None = None  # what was judged and is not in the collection; None of a run file
+    # The cluster of each judged query by `evaluate.cluster`, None where it has none.
+    clusters: tuple[str | None, ...] = ()
+    # How many queries of the collection, or of a run file, have no judgment and are not scored.
+    unjudged_queries: int = 0
+    unjudged_copies: int = 0  # how many passages that nobody judged have the text of a relevant one
+    queries_as_passages: int = 0  # how many queries stand in the corpus as a passage with another id
+    queries_under_own_ids: int = 0  # how many stand there with their own id, and are not left out
+    # How many relevant passages are left out of their query's ranking, by `data.ignored`.
+    ignored_relevant: int = 0
+    like_random: tuple[int, float] | None = None  # as of `pipeline.metrics.scoring.random_hits`
+    collection_note: str = ""  # what the collection says of itself, in `note.txt`, and that it is a slice
+    missing_queries: int = 0  # how many judged queries a run file lacks; they score 0
+    missing_ids: tuple[str, ...] = ()  # the first of these
+    # Only where a ranking ends before the deepest cutoff of a measure.
+    short_rankings: ShortRankings | None = None
+    ties: Ties | None = None  # only where documents on both sides of a measure's cutoff have equal scores
+
+    @property
+    def notes(self) -> list[str]:
+        """What a reader of the measures should know, a sentence each without its full stop."""
+        without_text = self.missing.queries if self.missing else 0
+        counts = [
+            (self.unjudged_copies, "passage that nobody judged has", "passages that nobody judged have",
+             "the text of a relevant one"),
+            (self.queries_as_passages, "query stands", "queries stand", "in the corpus as a passage"),
+            (self.queries_under_own_ids, "query is", "queries are",
+             "a passage of the same id (left out with data.ignored: identical_ids)"),
+            (self.ignored_relevant, "relevant passage is", "relevant passages are",
+             "left out for having the query's id"),
+            (self.missing_queries, "judged query is", "judged queries are",
+             "not in the run, and each scores 0"),
+            (without_text, "judged query without a text is", "judged queries without a text are",
+             "left out; trec_eval -c gives them a 0"),
+        ]  # fmt: skip
+        notes = [self.collection_note] if self.collection_note else []
+        notes += [_note_on_clusters(self.clusters)] if self.clusters else []
+        notes += [_note_on_random_hits(*self.like_random)] if self.like_random else []
+        notes += [f"{counted(number, one, many)} {rest}" for number, one, many, rest in counts if number]
+        if self.missing_ids:
+            named = ", ".join(self.missing_ids) + ", ..." * (self.missing_queries > len(self.missing_ids))
+            notes.append(f"the run lacks the {'queries' if self.missing_queries > 1 else 'query'} {named}")
+        notes += [fact.note() for fact in (self.ties, self.short_rankings) if fact]
+        return [*notes, self.missing.note()] if self.missing and self.missing.judgments else notes
 
 
-def scoring_notes(
-    short: ShortRankings | None,
-    ties: Ties | None,
-    missing: MissingTexts | None = None,
-    missing_queries: int = 0,
-    ignored_relevant: int = 0,
-    missing_ids: Sequence[str] = (),
-) -> list[str]:
-    """What a reader of measures should know of rankings and judgments, a sentence each without full stop."""
-    left_out = "left out for having the query's id"
-    one, many = "judged query without a text is", "judged queries without a text are"
-    notes = counted_notes(
-        (ignored_relevant, "relevant passage is", "relevant passages are", left_out),
-        (missing_queries, "judged query is", "judged queries are", "not in the run, and each scores 0"),
-        (missing.queries if missing else 0, one, many, "left out; trec_eval -c gives them a 0"),
+def _note_on_clusters(clusters: Sequence[str | None]) -> str:
+    alone = clusters.count(None)
+    number = counted(alone + len({*clusters} - {None}), "cluster")
+    return f"the queries are in {number}, each of which counts as one in intervals and tests"
+
+
+def _note_on_random_hits(found: int, expected: float) -> str:
+    return (
+        f"the first ten hits hold {counted(found, 'relevant passage')}, and those of a random order "
+        f"{expected:g}: check that the judgments belong to these queries and passages"
     )
-    if missing_ids:
-        named = ", ".join(missing_ids) + (", ..." if missing_queries > len(missing_ids) else "")
-        notes.append(f"the run lacks the {'queries' if missing_queries > 1 else 'query'} {named}")
-    if ties:
-        queries = counted(round(ties.queries / ties.share), "query", "queries")
-        verb = "has" if ties.queries == 1 else "have"
-        notes.append(
-            f"{ties.queries:,} of {queries} ({ties.share:.0%}) {verb} equal scores at a cutoff: "
-            "ties are broken by id, as trec_eval does"
-        )
-    if short:
-        queries = counted(short.queries, "query", "queries")
-        notes.append(
-            f"fewer than {short.cutoff:,} passages were found for {queries} ({short.fewest:,} at the fewest)"
-        )
-    if missing and missing.judgments:
-        judged = f"{counted(missing.judgments, 'judgment')} of {counted(missing.passages, 'passage')}"
-        how = "left out" if missing.handling == "drop" else "counted as not retrieved"
-        notes.append(
-            f"{judged} that the corpus lacks {'is' if missing.judgments == 1 else 'are'} {how}, "
-            f"{missing.relevant:,} of them relevant (data.missing_passages: {missing.handling})"
-        )
-    return notes
 
 
 def measure_table(

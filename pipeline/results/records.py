@@ -11,10 +11,9 @@ from typing import Annotated, Self, TypeVar
 
 from pydantic import Field, ValidationError, model_validator
 
-from pipeline.core.display import counted
 from pipeline.core.records import Facts
 from pipeline.core.result_records import Cost, Hardware, Name, Record, ReportSection, StageRow
-from pipeline.metrics.presentation import MissingTexts, ShortRankings, Ties, counted_notes, scoring_notes
+from pipeline.metrics.presentation import Caveats
 from pipeline.results.published import ScoreCheck
 from pipeline.retrievers.composition import FusedRankings
 from pipeline.retrievers.costs import VectorsCost, cost_of
@@ -42,39 +41,23 @@ class ModelRun(Record):
     guessed: str = ""
 
 
-class Metrics(Record):
+class Metrics(Caveats):
     """The content of `metrics.json`: means and their 95% intervals by measure, and the stages in order.
 
-    What only some kinds of retrievers report is kept as `ReportSection`s; see `section`.
+    What only some kinds of retrievers report is kept as `ReportSection`s; see `section`. The `notes` say what
+    to know of the measures, but for what the `sections` say.
     """
 
     name: Name
     queries: int  # how many were judged
     passages: Annotated[int, Field(gt=0)]  # how many were searched
     models: tuple[ModelRun, ...] = ()  # what ran each model, rerankers included; empty of a run file
-    missing: MissingTexts | None = None  # what was judged and is not in the collection; None of a run file
-    # How many queries of the collection, or of a run file, have no judgment and are not scored.
-    unjudged_queries: int = 0
-    missing_queries: int = 0  # how many judged queries a run file lacks; they score 0
-    missing_ids: tuple[str, ...] = ()  # the first of these
-    # How many relevant passages are left out of their query's ranking, by `data.ignored`.
-    ignored_relevant: int = 0
-    unjudged_copies: int = 0  # how many passages that nobody judged have the text of a relevant one
-    queries_as_passages: int = 0  # how many queries stand in the corpus as a passage with another id
-    queries_under_own_ids: int = 0  # how many stand there with their own id, and are not left out
-    like_random: tuple[int, float] | None = None  # as of `pipeline.metrics.scoring.random_hits`
-    collection_note: str = ""  # what the collection says of itself, in `note.txt`, and that it is a slice
-    # The cluster of each judged query by `evaluate.cluster`, None where it has none.
-    clusters: tuple[str | None, ...] = ()
     metrics: dict[str, float]
     intervals: dict[str, tuple[float, float] | None] = Field({})  # none where none is shown
     fragile: dict[str, bool] = Field({})  # their marks, as of `pipeline.metrics.statistics.Estimate`
     # Of the measures with a cutoff that take unjudged documents for not relevant.
     unjudged: dict[str, JudgedShare] = Field({})
     stages: tuple[StageRow, ...]
-    # Only where a ranking ends before the deepest cutoff of a measure.
-    short_rankings: ShortRankings | None = None
-    ties: Ties | None = None  # only where documents on both sides of a measure's cutoff have equal scores
     expected: tuple[ScoreCheck, ...] = ()  # published scores that the config gave, each with its verdict
 
     @model_validator(mode="after")
@@ -101,38 +84,6 @@ class Metrics(Record):
         """All that kinds of retrievers report, in the order of `SECTIONS`."""
         extra = self.model_extra or {}
         return [extra[key] for key in SECTIONS if extra.get(key) is not None]
-
-    @property
-    def notes(self) -> list[str]:
-        """What to know before trusting the measures, but for what `sections` say; without full stops."""
-        notes = [self.collection_note] if self.collection_note else []
-        if self.clusters:
-            alone = self.clusters.count(None)
-            clusters = counted(alone + len({*self.clusters} - {None}), "cluster")
-            notes.append(f"the queries are in {clusters}, each of which counts as one in intervals and tests")
-        copies = "passage that nobody judged has", "passages that nobody judged have"
-        same_id = "a passage of the same id (left out with data.ignored: identical_ids)"
-        not_scored = 0 if self.metrics else self.unjudged_queries
-        notes += counted_notes(
-            (self.unjudged_copies, *copies, "the text of a relevant one"),
-            (self.queries_as_passages, "query stands", "queries stand", "in the corpus as a passage"),
-            (self.queries_under_own_ids, "query is", "queries are", same_id),
-            (not_scored, "query", "queries", "without judgments: nothing is scored"),
-        )
-        if self.like_random:
-            found, expected = self.like_random
-            notes.append(
-                f"the first ten hits hold {counted(found, 'relevant passage')}, and those of a random order "
-                f"{expected:g}: check that the judgments belong to these queries and passages"
-            )
-        return notes + scoring_notes(
-            self.short_rankings,
-            self.ties,
-            self.missing,
-            self.missing_queries,
-            self.ignored_relevant,
-            self.missing_ids,
-        )
 
     @property
     def all_stages(self) -> tuple[StageRow, ...]:

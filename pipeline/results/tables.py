@@ -31,26 +31,27 @@ def mean_sentence(
 
 
 def result_table(record: Metrics) -> Table:
-    """A measure a row, under the benchmark's name and size, and what is judged and not in the collection."""
+    """A measure a row, under the benchmark's name and size, and what to know before trusting the measures."""
     scored = record.queries if record.metrics else record.unjudged_queries
     queries, passages = counted(scored, "query", "queries"), counted(record.passages, "passage")
-    title = f"{record.name}: {queries}, {passages}"
     judged = {name: each.judged for name, each in record.unjudged.items()}
     published = {
         check.measure: (check.expected, check.verdict) for check in record.expected if check.got is not None
     }
     first = record.section(FirstStage)
-    before = first.metrics if first else {}
-    table = measure_table(title, record.metrics, record.intervals, record.fragile, judged, published, before)
-    not_measured = [
+    table = measure_table(
+        f"{record.name}: {queries}, {passages}",
+        record.metrics, record.intervals, record.fragile, judged, published, first.metrics if first else {},
+    )  # fmt: skip
+    notes = [
         f"{check.measure}, published as {check.expected:g}: {check.verdict}, {check.reason}."
         for check in record.expected
         if check.got is None
     ]
-    of_sections = [note for section in record.sections for note in section.notes()]
-    sentences = [f"{note}." for note in (*of_sections, *record.notes)]
-    notes = [*table.notes, *not_measured, *sentences, *_model_notes([record])]
-    return replace(table, notes=notes)
+    notes += [f"{queries} without judgments: nothing is scored."] if scored and not record.metrics else []
+    notes += [f"{note}." for section in record.sections for note in section.notes()]
+    notes += [f"{note}." for note in record.notes]
+    return replace(table, notes=[*table.notes, *notes, *_model_notes([record])])
 
 
 def published_table(scores: Sequence[ScoreCheck], name: str = "", notes: Sequence[str] = ()) -> Table:

@@ -10,7 +10,7 @@ import numpy as np
 
 from pipeline.config import Config, keyed_settings
 from pipeline.core.errors import InputError
-from pipeline.core.records import Collection, Facts, from_numpy
+from pipeline.core.records import Collection, Facts, Int64, Ranking, from_numpy
 from pipeline.core.result_files import PER_QUERY
 from pipeline.data import loading
 from pipeline.data.collection_files import contents_of, open_collection
@@ -96,66 +96,82 @@ def _evaluate(
     from pipeline.metrics import presentation, scoring, statistics
 
     collection: Collection = inputs[COLLECTION]
-    measures = measures if len(collection.qrels.grades) else []  # nothing can be measured
-    queries, qrels, scored = collection.queries, collection.qrels, inputs[retriever.ranking]
-    ignored = scoring.ignored_hits(collection, config.data.ignored)
+    ranking, qrels, queries = inputs[retriever.ranking], collection.qrels, collection.queries
+    measures = measures if len(qrels.grades) else []  # nothing can be measured
     judged = np.unique(qrels.queries)  # not all, if judgments of missing passages are dropped
     query_ids: list[str] = queries.ids.take(from_numpy(judged)).to_pylist()
-    values, shares = scoring.compute_with_shares(scored, qrels, len(queries), measures)
+    values, shares = scoring.compute_with_shares(ranking, qrels, len(queries), measures)
     values = values[judged]
     with draft.file(PER_QUERY) as path, open(path, "w", encoding="utf-8", newline="") as file:
         presentation.write_per_query(file, query_ids, measures, values)
     context.meter.items = len(judged)
-    names = [str(measure) for measure in measures]
-    highest = [measure.definition.highest for measure in measures]
     strata: statistics.Strata = [values]
     draws: Sequence[Hashable] = query_ids
-    if clusters:
-        cluster_of = [clusters.get(query) for query in query_ids]
+    cluster_of = [clusters.get(query) for query in query_ids] if clusters else []
+    if cluster_of:
         draws = statistics.draws_of(query_ids, cluster_of)
         strata, _ = statistics.pool_draws(strata, statistics.ONE, [draws], of_means=True)
     evaluator = Evaluator(collection, measures, judged, draws)
-    estimated = statistics.estimate(strata, low=0, high=highest) if measures else None
     facts: Facts = {
         "queries": len(judged),
         "passages": len(collection.passages),
         "missing": collection.facts["missing"],
         "metrics": evaluator.means(values),
-        "intervals": dict(zip(names, estimated.intervals, strict=True)) if estimated else {},
-        "fragile": dict(zip(names, estimated.fragile.tolist(), strict=True)) if estimated else {},
+        "intervals": {},
+        "fragile": {},
         "unjudged": {name: {"judged": float(share[judged].mean())} for name, share in shares.items()},
         CONTENTS: contents_of(collection, judged),
     }
-    if clusters:
-        facts["clusters"] = cluster_of
+    if measures:
+        highest = [measure.definition.highest for measure in measures]
+        estimated = statistics.estimate(strata, low=0, high=highest)
+        facts["intervals"] = dict(zip(facts["metrics"], estimated.intervals, strict=True))
+        facts["fragile"] = dict(zip(facts["metrics"], estimated.fragile.tolist(), strict=True))
+    caveats = _caveats(config, collection, ranking, measures, judged, cluster_of)
+    return facts | caveats | retriever.assess(evaluator, inputs)
+
+
+def _caveats(
+    config: Config,
+    collection: Collection,
+    ranking: Ranking,
+    measures: Sequence[Measure],
+    judged: Int64,
+    clusters: Sequence[str | None],
+) -> Facts:
+    """What to know before trusting the measures of a ranking, by field of `Caveats`.
+
+    `judged`, int64 [judged queries], are the rows of the queries that are scored; `clusters` are theirs.
+    """
+    from pipeline.metrics import presentation, scoring
+
     known: Mapping[str, Any] = collection.facts
-    unscored = len(queries) - len(judged) if config.data.unjudged_queries == "keep" else 0
-    if unjudged := known["dropped"]["queries_without_judgments"] + unscored:
-        facts["unjudged_queries"] = unjudged
+    n_queries, n_passages = len(collection.queries), len(collection.passages)
+    unscored = n_queries - len(judged) if config.data.unjudged_queries == "keep" else 0
     as_passages = known.get("queries_as_passages", 0)
     under_own_ids = _under_own_ids(collection) if as_passages else 0
-    counts = {
-        "unjudged_copies": known.get("unjudged_copies", 0),
-        "queries_as_passages": as_passages - under_own_ids,
-        "queries_under_own_ids": 0 if config.data.ignored == "identical_ids" else under_own_ids,
-        "ignored_relevant": scoring.count_relevant(ignored, qrels) if len(ignored.queries) else 0,
-    }
-    facts |= {name: count for name, count in counts.items() if count}
-    if like_random := scoring.random_hits(scored, qrels, len(collection.passages)):
-        facts["like_random"] = like_random
-    if note := known.get("note"):
-        facts["collection_note"] = note
-    searchable = len(collection.passages) - np.bincount(ignored.queries, minlength=len(queries))
+    ignored = scoring.ignored_hits(collection, config.data.ignored)
+    searchable = n_passages - np.bincount(ignored.queries, minlength=n_queries)
     models = [each.model for each in (config.fuse.of if config.fuse else (config,))]
     by_words = all(
         model and (model.backend == "bm25" or getattr(model, "output", "") == "sparse") for model in models
     )
-    short = scoring.short_rankings(scored.lengths(), measures, searchable)
-    if short and not by_words:  # which find all passages that share a word, however few these are
-        facts["short_rankings"] = short.model_dump()
-    if (tied := scoring.tied_at_cutoffs(scored, measures)[judged]).any():
-        facts["ties"] = {"queries": int(tied.sum()), "share": float(tied.mean())}
-    return facts | retriever.assess(evaluator, inputs)
+    short = scoring.short_rankings(ranking.lengths(), measures, searchable)
+    tied = scoring.tied_at_cutoffs(ranking, measures)[judged]
+    caveats = presentation.Caveats(
+        clusters=tuple(clusters),
+        unjudged_queries=known["dropped"]["queries_without_judgments"] + unscored,
+        unjudged_copies=known.get("unjudged_copies", 0),
+        queries_as_passages=as_passages - under_own_ids,
+        queries_under_own_ids=0 if config.data.ignored == "identical_ids" else under_own_ids,
+        ignored_relevant=scoring.count_relevant(ignored, collection.qrels) if len(ignored.queries) else 0,
+        like_random=scoring.random_hits(ranking, collection.qrels, n_passages),
+        collection_note=known.get("note", ""),
+        # searches by words find all passages that share a word, however few these are
+        short_rankings=None if by_words else short,
+        ties=presentation.Ties(queries=int(tied.sum()), share=float(tied.mean())) if tied.any() else None,
+    )
+    return caveats.model_dump(mode="json", exclude_defaults=True)
 
 
 def _under_own_ids(collection: Collection) -> int:
