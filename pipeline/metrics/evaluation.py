@@ -218,7 +218,7 @@ def evaluate(
         is_in = np.isin(joined.qrels.queries, rows)
         numbers = np.searchsorted(rows, joined.qrels.queries[is_in])
         qrels_of_rows = Qrels(numbers, joined.qrels.passages[is_in], joined.qrels.grades[is_in])
-        values[rows], shares_of_rows = compute_with_shares(ranking, qrels_of_rows, len(rows), named)
+        values[rows], shares_of_rows = compute_with_shares(ranking, qrels_of_rows, named)
         n_hits[rows] = ranking.lengths()
         for name, share in shares_of_rows.items():
             shares.setdefault(name, np.empty(n_queries))[rows] = share

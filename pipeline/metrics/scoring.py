@@ -1,6 +1,6 @@
 """Scoring of a ranking: the grades of its hits are looked up once, then every measure is computed from them.
 
-values = compute_measures(ranking, qrels, n_queries, parse_measures("ndcg@10,map"))  # float64 [queries, 2]
+values = compute_measures(ranking, qrels, parse_measures("ndcg@10,map"))  # float64 [queries, 2]
 
 The lookup is the expensive part: of a million hits, few are judged. A query's row and a passage's row are
 joined into one integer key, `query * stride + passage`. Judgments are sorted, so their keys ascend, and a
@@ -29,22 +29,20 @@ RANDOM_DEPTH = 10  # hits of a query that are compared with those of a random or
 RANDOM_QUERIES = 25  # that have relevant passages and hits, at least
 
 
-def compute_measures(ranking: Ranking, qrels: Qrels, n_queries: int, measures: Sequence[Measure]) -> Float64:
+def compute_measures(ranking: Ranking, qrels: Qrels, measures: Sequence[Measure]) -> Float64:
     """The value of every measure for every query.
 
     Args:
-        ranking: A row for each query, ordered by the tie rule, without duplicate passages.
+        ranking: A row for each query, ordered by the tie rule, without duplicate passages. A query without
+            hits, or without relevant passages, scores 0, as in `trec_eval -c`.
         qrels: The judgments of the same queries.
-        n_queries: Number of queries. A query without hits, or without relevant passages, scores 0, as in
-            `trec_eval -c`.
         measures: In any order; those that differ only in cutoff are computed together.
 
     Returns:
-        float64 [n_queries, measures], columns in the order of `measures`.
+        float64 [queries, measures], columns in the order of `measures`.
     """
-    if ranking.passages.ndim != 2 or len(ranking.passages) != n_queries:
-        raise ValueError(f"ranking of shape {ranking.passages.shape} for {n_queries} queries")
-    depth = max(ranking.passages.shape[1], 1)  # the cutoff of measures without one
+    n_queries, width = ranking.passages.shape
+    depth = max(width, 1)  # the cutoff of measures without one
     cells, entries = judged_cells(ranking.passages, qrels)
     queries, ranks = np.divmod(cells, depth)
     judged = JudgedRanking(
@@ -60,13 +58,12 @@ def compute_measures(ranking: Ranking, qrels: Qrels, n_queries: int, measures: S
     for measure, columns in columns_of.items():
         cutoffs, places = np.unique([measures[each].cutoff or depth for each in columns], return_inverse=True)
         scored = condensed if measure.condensed else judged
-        of_cutoffs = measure.definition.compute(scored, cutoffs, **measure.settings)
-        values[:, columns] = of_cutoffs[:, places]
+        values[:, columns] = measure.definition.compute(scored, cutoffs, **measure.settings)[:, places]
     return values
 
 
 def compute_with_shares(
-    ranking: Ranking, qrels: Qrels, n_queries: int, measures: Sequence[Measure]
+    ranking: Ranking, qrels: Qrels, measures: Sequence[Measure]
 ) -> tuple[Float64, dict[str, Float64]]:
     """The values of `compute_measures`, and of each measure with a cutoff how much of the top k is judged.
 
@@ -75,7 +72,7 @@ def compute_with_shares(
     """
     cut = [each for each in measures if each.cutoff and not each.condensed]
     at_cutoffs = [Measure("judged", MEASURES["judged"], cutoff=each.cutoff) for each in cut]
-    values = compute_measures(ranking, qrels, n_queries, [*measures, *at_cutoffs])
+    values = compute_measures(ranking, qrels, [*measures, *at_cutoffs])
     shares = dict(zip(map(str, cut), values.T[len(measures) :], strict=True))
     return values[:, : len(measures)], shares
 

@@ -89,8 +89,7 @@ class Evaluator:
         """The measures of a ranking, float64 [judged queries, measures]."""
         from pipeline.metrics.scoring import compute_measures
 
-        n_queries = len(self.collection.queries)
-        return compute_measures(ranking, self.collection.qrels, n_queries, self.measures)[self.queries]
+        return compute_measures(ranking, self.collection.qrels, self.measures)[self.queries]
 
     def means(self, values: Float64) -> dict[str, float]:
         """The mean of each measure over the queries."""

@@ -67,8 +67,8 @@ def evaluate_stage(config: Config, retriever: Retriever) -> Stage:
         **keyed_settings(config.evaluate, SCORES),
         **keyed_settings(config.data, SCORES),
     }
-    field, source = config.evaluate.cluster, retriever.identity.source
-    clusters = read_clusters(source, config.data, field) if field else {}
+    field = config.evaluate.cluster
+    clusters = read_clusters(retriever.identity.source, config.data, field) if field else {}
     if clusters:
         settings["clusters"] = hash_json(clusters)
     if added := {each.name: each.definition.added for each in measures if each.definition.added}:
@@ -100,7 +100,7 @@ def _evaluate(
     measures = measures if len(qrels.grades) else []  # nothing can be measured
     judged = np.unique(qrels.queries)  # not all, if judgments of missing passages are dropped
     query_ids: list[str] = queries.ids.take(from_numpy(judged)).to_pylist()
-    values, shares = scoring.compute_with_shares(ranking, qrels, len(queries), measures)
+    values, shares = scoring.compute_with_shares(ranking, qrels, measures)
     values = values[judged]
     with draft.file(PER_QUERY) as path, open(path, "w", encoding="utf-8", newline="") as file:
         presentation.write_per_query(file, query_ids, measures, values)

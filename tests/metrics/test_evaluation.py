@@ -167,7 +167,7 @@ def test_judged_passages_that_collide_in_the_table_are_all_found() -> None:
     passages = 1024 * np.arange(8)
     ranking = Ranking(passages[None], -np.arange(8, dtype=np.float32)[None])
     qrels = Qrels(np.zeros(8, np.int64), passages, np.ones(8, np.int64))
-    assert metrics.compute_measures(ranking, qrels, 1, metrics.parse_measures("recall@8")).item() == 1
+    assert metrics.compute_measures(ranking, qrels, metrics.parse_measures("recall@8")).item() == 1
 
 
 def test_many_queries(tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ def our_values(folder: Path, qrels: Judgments, run: Run, measures: list[str]) ->
 def files_values(qrels: Path, run: Path, measures: list[str]) -> Values:
     """Scores are compared as float32, as the trec_eval in pytrec_eval does."""
     joined = join_run_and_qrels(read_run(run), read_qrels(qrels), single_precision=True)
-    values = compute_measures(joined.ranking, joined.qrels, len(joined.query_ids), parse_measures(measures))
+    values = compute_measures(joined.ranking, joined.qrels, parse_measures(measures))
     rows = zip(joined.query_ids.to_pylist(), values.tolist(), strict=True)
     return {query: dict(zip(measures, row, strict=True)) for query, row in rows}
 
@@ -195,7 +195,7 @@ def test_ndcg_over_what_was_retrieved_equals_scikit_learn(grades: list[int], k: 
     ranks = np.arange(len(grades))
     scores = -ranks[None].astype(np.float32)
     ranking, qrels = Ranking(ranks[None], scores), Qrels(np.zeros_like(ranks), ranks, np.array(grades))
-    ours = compute_measures(ranking, qrels, 1, parse_measures(f"ndcg(ideal=retrieved,gain={gain})@{k}"))
+    ours = compute_measures(ranking, qrels, parse_measures(f"ndcg(ideal=retrieved,gain={gain})@{k}"))
     gains = np.array([grades]) if gain == "linear" else 2.0 ** np.array([grades]) - 1
     assert abs(ours.item() - ndcg_score(gains, scores, k=k)) <= TOLERANCE
 

@@ -257,7 +257,7 @@ def _score_changes(
         passages[rows, ranks] = shared.passages[order]
         scores = np.where(passages >= 0, -np.arange(width, dtype=np.float64), -np.inf)
         judged = np.unique(qrels.queries)
-        means.append(compute_measures(Ranking(passages, scores), qrels, n, measures)[judged].mean(axis=0))
+        means.append(compute_measures(Ranking(passages, scores), qrels, measures)[judged].mean(axis=0))
     return [
         {"measure": str(measure), "lowest": float(low), "perfect": float(high)}
         for measure, low, high in zip(measures, *means, strict=True)

@@ -79,9 +79,7 @@ def tune(
         judged = Qrels(qrels.queries[judgments] - start, qrels.passages[judgments], qrels.grades[judgments])
         for number, point in enumerate(points):
             ranking = union.ranking(fusion, point, id_rank, top_k)
-            values[start:stop, number] = compute_measures(ranking, judged, stop - start, [tuning.measure])[
-                :, 0
-            ]
+            values[start:stop, number] = compute_measures(ranking, judged, [tuning.measure])[:, 0]
             bar.update(1)
     chosen = []
     for fold in range(int(folds.max()) + 1):

@@ -174,7 +174,7 @@ def examine_result(
     depth = min(source.manifest.config["search"]["top_k"], len(collection.passages))
     cutoffs = [cutoff for cutoff in CUTOFFS if cutoff <= depth]
     measures = parse_measures([f"judged@{TOP}", *(f"{name}@{k}" for name in CURVES for k in cutoffs)])
-    values = compute_measures(ranking, qrels, len(collection.queries), measures)
+    values = compute_measures(ranking, qrels, measures)
     judged, *means = values[np.unique(qrels.queries)].mean(axis=0).tolist()
     ids, found_by = collection.judged_ids, find_chunks(source.manifest)
     queries = {}

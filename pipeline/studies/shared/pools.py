@@ -22,8 +22,7 @@ class LoadedResults(NamedTuple):
 
     def values(self, qrels: Qrels, measure: Measure) -> Float64:
         """float64 [queries, results]: the measure of each query by some judgments."""
-        n_queries = len(self.collection.queries)
-        each = [compute_measures(ranking, qrels, n_queries, [measure])[:, 0] for ranking in self.rankings]
+        each = [compute_measures(ranking, qrels, [measure])[:, 0] for ranking in self.rankings]
         return np.stack(each, axis=1)
 
 

@@ -50,7 +50,7 @@ class ScoredRun:
             params = dict(measure.params) | {name: self.params[name] for name in known if name in self.params}
             cutoff = self.cutoffs.get(measure.name, measure.cutoff)
             changed.append(replace(measure, params=tuple(sorted(params.items())), cutoff=cutoff))
-        values = compute_measures(ranking, joined.qrels, count, changed)
+        values = compute_measures(ranking, joined.qrels, changed)
         kept = np.isin(np.arange(count), joined.qrels.queries)
         if self.queries == "returned":
             kept &= (ranking.passages >= 0).any(axis=1)

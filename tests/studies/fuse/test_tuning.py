@@ -36,7 +36,7 @@ def test_no_query_is_scored_by_weights_that_have_seen_it() -> None:
         qrels = Qrels(np.arange(4), np.array(relevant), np.ones(4, np.int64))
         weights = tune(rankings, method, Tuning(parse_measure("mrr@1"), qrels, folds), ID_RANK, None, BAR)
         joined = fuse(rankings, method, weights[folds], ID_RANK)
-        assert compute_measures(joined, qrels, 4, [parse_measure("mrr@1")]).shape == (4, 1)
+        assert compute_measures(joined, qrels, [parse_measure("mrr@1")]).shape == (4, 1)
         return weights.tolist()
 
     both = tuned([A, A, A, A])
