@@ -32,14 +32,14 @@ LINES: dict[str, int] = {
     "models": 2360,
     "native": 3710,
     "report": 300,
-    "results": 1150,
+    "results": 1100,
     "retrievers": 2600,
     "run": 1640,
     "search": 2570,
     "storage": 1370,
     "studies": 10830,
-    "spine": 32160,
-    "whole": 46690,
+    "spine": 32100,
+    "whole": 46640,
 }
 """The most lines of each package, of the modules at the top, of the spine and of the whole."""
 SETTINGS: dict[str, int] = {

@@ -1,7 +1,4 @@
-"""Figures as text, and progress bars: a stage updates the bar that its caller gives it, and never prints.
-
-A measure, an interval or a size is written in one way wherever it is shown.
-"""
+"""Figures as text, one form of each, and progress bars: a stage updates its caller's, and never prints."""
 
 from __future__ import annotations
 
@@ -20,11 +17,9 @@ Number = float | tuple[float | None, float | None] | None
 def figure(value: Number, form: str = ".4f") -> str:
     """A number as text, or an interval: 0.6427, 0.6012 to 0.6842.
 
-    Args:
-        value: The number, or the two ends.
-        form: How it is written: a format, of which "+.4f" gives no sign to what rounds to 0; or "p", for
-            p-values; "rate", for items per second: 1,234 or 0.52; "bytes", with a unit that leaves at most
-            three digits before the point: 22.4 MB; "time", that is not exact: 48 s, 12 min, 3.4 h, 2.1 days.
+    It is written in a format, of which "+.4f" gives no sign to what rounds to 0, or in the form of p-values,
+    "p"; of items per second, "rate": 1,234 or 0.52; of sizes, "bytes", with a unit that leaves at most three
+    digits before the point: 22.4 MB; or of times that are not exact, "time": 48 s, 12 min, 3.4 h, 2.1 days.
     """
     if isinstance(value, tuple):
         return "" if None in value else " to ".join(figure(each, form) for each in value)
@@ -35,19 +30,27 @@ def figure(value: Number, form: str = ".4f") -> str:
     if form == "rate":
         return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
     if form == "bytes":
-        units = ["B", "kB", "MB", "GB", "TB"]
-        while value >= 1000 and len(units) > 1:
-            value /= 1000
-            units.pop(0)
-        return f"{value:.0f} B" if units[0] == "B" else f"{value:.1f} {units[0]}"
+        return _size(value)
     if form == "time":
-        if value < 90:
-            return f"{max(value, 1):.0f} s"
-        if value < 5400:
-            return f"{value / 60:.0f} min"
-        return f"{value / 3600:.1f} h" if value < 172800 else f"{value / 86400:.1f} days"
+        return _duration(value)
     text = f"{value:{form}}"
     return text[1:] if form.startswith("+") and float(text) == 0 else text
+
+
+def _size(count: float) -> str:
+    units = ["B", "kB", "MB", "GB", "TB"]
+    while count >= 1000 and len(units) > 1:
+        count /= 1000
+        units.pop(0)
+    return f"{count:.0f} B" if units[0] == "B" else f"{count:.1f} {units[0]}"
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{max(seconds, 1):.0f} s"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h" if seconds < 172800 else f"{seconds / 86400:.1f} days"
 
 
 def interval(
@@ -60,8 +63,6 @@ def interval(
 
 AFTER_MEAN = " [{}, {}]"
 """The ends of an interval that stands after its mean."""
-
-
 FRAGILE = "~: one unseen query that loses everything would move the mean by more than the interval reaches."
 """What the mark of an interval means."""
 

@@ -309,18 +309,15 @@ def _parse_value(parameter: Parameter, value: str, text: str) -> Value:
             number = float(value)
             return int(number) if number.is_integer() else number
         return _parse_count(value, options, f"{key}={value}", text)
+    by_name = {_print(option): option for option in options}
+    allowed = ", ".join(f"{key}={option}" for option in by_name)
     if isinstance(options[0], float):
         if _SHARE.fullmatch(value) and float(value) > 0:
             return float(value)
-        raise InputError(
-            f"{key}={value} in measure {text!r}", allowed="a share between 0 and 1, such as 0.95"
-        )
-    by_name = {_print(option): option for option in options}
-    if value in by_name:
+        allowed = "a share between 0 and 1, such as 0.95"
+    elif value in by_name:
         return by_name[value]
-    raise InputError(
-        f"{key}={value} in measure {text!r}", allowed=", ".join(f"{key}={option}" for option in by_name)
-    )
+    raise InputError(f"{key}={value} in measure {text!r}", allowed=allowed)
 
 
 def _parse_count(digits: str, allowed: range, what: str, text: str) -> int:

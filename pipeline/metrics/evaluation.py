@@ -204,8 +204,7 @@ def evaluate(
     if len(joined.query_ids) == joined.missing:
         raise _not_judged("query", "queries", names, (ranked.query_ids[0], joined.query_ids[0]))
     n_judged = len(judgments.passage_ids)  # which come first among `document_ids`
-    hits_of = [part.passages for _, part in joined.parts]
-    if not any(((hits >= 0) & (hits < n_judged)).any() for hits in hits_of):
+    if not any(((part.passages >= 0) & (part.passages < n_judged)).any() for _, part in joined.parts):
         raise _not_judged("document", "collection", names, (ranked.documents[0], judgments.passage_ids[0]))
     own = row_numbers(joined.query_ids, joined.document_ids)
     n_queries = len(joined.query_ids)

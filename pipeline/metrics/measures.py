@@ -49,13 +49,10 @@ class GradedCells:
         return np.arange(1, len(self.queries) + 1) - first[self.queries]
 
     def total(self, cutoffs: Int64, weights: Float64 | None = None) -> Float64:
-        """float64 [queries, cutoffs]: sums over the cells within each cutoff.
+        """float64 [queries, cutoffs]: the number of cells within each cutoff, or the sum of their weights.
 
-        One `bincount` adds up the cells between two successive cutoffs; a cumulative sum joins those.
-
-        Args:
-            cutoffs: int64 [c], ascending.
-            weights: float64 [cells]; None counts the cells.
+        Cutoffs, int64 [c], ascend; weights are float64 [cells]. One `bincount` adds up the cells between two
+        successive cutoffs; a cumulative sum joins those.
         """
         width = len(cutoffs) + 1  # the last column counts cells beyond all cutoffs
         column = np.searchsorted(cutoffs, self.ranks)

@@ -45,8 +45,7 @@ def paired_tests(differences: Strata, weights: Float64, most_lost: ArrayLike) ->
         The means with t-tests and intervals; and float64 [columns], the two-sided p of `randomization_test`.
     """
     most = np.asarray(most_lost)
-    estimated = estimate(differences, weights, low=-most, high=most)
-    return estimated, randomization_test(differences, weights)
+    return estimate(differences, weights, low=-most, high=most), randomization_test(differences, weights)
 
 
 def randomization_test(strata: Strata, weights: Float64 = ONE) -> Float64:

@@ -68,21 +68,17 @@ class Caveats(Record):
     """What to know before trusting the measures of a ranking; the default of each says nothing."""
 
     missing: MissingTexts | None = None  # what was judged and is not in the collection; None of a run file
-    # The cluster of each judged query by `evaluate.cluster`, None where it has none.
-    clusters: tuple[str | None, ...] = ()
-    # How many queries of the collection, or of a run file, have no judgment and are not scored.
-    unjudged_queries: int = 0
+    clusters: tuple[str | None, ...] = ()  # of each judged query by `evaluate.cluster`; None: it has none
+    unjudged_queries: int = 0  # how many queries, or queries of a run file, have no judgment and no score
     unjudged_copies: int = 0  # how many passages that nobody judged have the text of a relevant one
     queries_as_passages: int = 0  # how many queries stand in the corpus as a passage with another id
     queries_under_own_ids: int = 0  # how many stand there with their own id, and are not left out
-    # How many relevant passages are left out of their query's ranking, by `data.ignored`.
-    ignored_relevant: int = 0
+    ignored_relevant: int = 0  # how many relevant passages `data.ignored` leaves out for their query
     like_random: tuple[int, float] | None = None  # as of `pipeline.metrics.scoring.random_hits`
     collection_note: str = ""  # what the collection says of itself, in `note.txt`, and that it is a slice
     missing_queries: int = 0  # how many judged queries a run file lacks; they score 0
     missing_ids: tuple[str, ...] = ()  # the first of these
-    # Only where a ranking ends before the deepest cutoff of a measure.
-    short_rankings: ShortRankings | None = None
+    short_rankings: ShortRankings | None = None  # only where a ranking ends before the deepest cutoff
     ties: Ties | None = None  # only where documents on both sides of a measure's cutoff have equal scores
 
     @property

@@ -23,8 +23,6 @@ from pipeline.metrics.measures import GradedCells, JudgedRanking, ideal_order
 from pipeline.metrics.presentation import ShortRankings
 
 BLOCK_CELLS = 1 << 16  # cells of a ranking that are looked up at once
-
-
 RANDOM_DEPTH = 10  # hits of a query that are compared with those of a random order
 RANDOM_QUERIES = 25  # that have relevant passages and hits, at least
 
@@ -67,8 +65,7 @@ def compute_with_shares(
 ) -> tuple[Float64, dict[str, Float64]]:
     """The values of `compute_measures`, and of each measure with a cutoff how much of the top k is judged.
 
-    These shares, float64 [queries], are by the measure's name. A condensed list, which holds judged documents
-    only, has none.
+    These shares, float64 [queries], are by the measure's name; a condensed list, all judged, has none.
     """
     cut = [each for each in measures if each.cutoff and not each.condensed]
     at_cutoffs = [Measure("judged", MEASURES["judged"], cutoff=each.cutoff) for each in cut]

@@ -29,23 +29,18 @@ from pipeline.core.records import BoolArray, Float64, Int64
 
 CONFIDENCE = 0.95
 ROUNDING = 1e-12
-
 SHOWN_FROM = 5
 """Fewest queries of which a mean has an interval."""
 MIN_QUERIES = 25
 """Smaller strata of queries that collections share are joined."""
-
 MIN_COLLECTIONS = 8
 """Fewest collections that are taken for a sample of such collections."""
-
-# How much spread ties may hide; see `_with_hidden_spread`.
 RULE_OF_THREE = 3
-"""Collections with fewer values than this that differ from the most common one may hide spread. As many may
+"""Collections with fewer values than this that differ from the most common one may hide spread: as many may
 differ where none was seen (Hanley and Lippman-Hand, J. American Medical Association 249(13), 1983)."""
 HALF_A_VALUE = 0.5
 """How many hidden values widen an interval: what Jeffreys' prior adds to a share of which none was seen
 (Brown, Cai and DasGupta, Statistical Science 16(2), 2001)."""
-
 MANY_OTHERS = 10
 """Fewest values that differ from the most common one where a gate resamples."""
 
@@ -107,48 +102,38 @@ def estimate(
     if not sizes.all():
         raise ValueError("no query to estimate a mean from")
     # columns are divided by a power of two, so that no square is too large or too small for a float
-    _, power = np.frexp(np.max([np.abs(values).max(axis=0) for values in strata], axis=0))
+    widest, power = np.frexp(np.max([np.abs(values).max(axis=0) for values in strata], axis=0))
     strata = [np.ldexp(values, -power) for values in strata]
-    lowest, highest = (
-        np.ldexp(np.broadcast_to(end, power.shape).astype(np.float64), -power) for end in (low, high)
-    )
-    by_collection = np.stack([values.mean(axis=0) for values in strata])
-    deviations = [
-        values.std(axis=0, ddof=1) if len(values) > 1 else np.zeros(len(power)) for values in strata
-    ]
+    lowest, highest = (np.ldexp(np.asarray(end, float), -power) for end in (low, high))
+    means = weights @ np.stack([values.mean(axis=0) for values in strata])
+    deviations = np.stack([values.std(axis=0, ddof=min(len(values) - 1, 1)) for values in strata])
     # the roots of each collection's part of the variance
-    roots = np.stack(deviations) / np.sqrt(sizes) * weights[:, None]
+    roots = deviations / np.sqrt(sizes) * weights[:, None]
     errors, freedom = _pooled(roots, sizes)
     # for intervals, with the spread that ties may hide; p takes `errors`
     wide_roots, others = _with_hidden_spread(roots, strata, weights, hidden)
     wide_errors, wide_freedom = _pooled(wide_roots, sizes)
-    means = weights @ by_collection
     with np.errstate(divide="ignore", invalid="ignore"):
         p = 2 * stdtr(np.maximum(freedom, 1), -np.abs(means) / errors)
-    p = np.where((means != 0) & (sizes.min() > 1), p, 1.0)
     reach = stdtrit(np.maximum(wide_freedom, 1), (1 + CONFIDENCE) / 2) * wide_errors
     bounds = np.clip([means - reach, means + reach], lowest, highest)
-    binary = np.zeros(len(power), dtype=bool)
-    if len(strata) == 1:
-        binary = ((strata[0] == 0) | (strata[0] == highest)).all(axis=0) & (lowest == 0) & (highest > 0)
-        binary &= np.isfinite(highest)
-        if binary.any():
-            bounds[:, binary] = _score_intervals(means[binary], highest[binary], len(strata[0]))
-    widest = np.max([np.abs(values).max(axis=0) for values in strata], axis=0)
-    range_of = np.where(np.isfinite(highest), highest, widest)
+    binary = (len(strata) == 1) & (lowest == 0) & (highest > 0) & np.isfinite(highest)
+    binary &= ((strata[0] == 0) | (strata[0] == highest)).all(axis=0)
+    if binary.any():
+        bounds[:, binary] = _score_intervals(means[binary], highest[binary], len(strata[0]))
+    lost = np.where(np.isfinite(highest), highest, widest)
     shown = bool(sizes.sum() >= SHOWN_FROM and sizes.min() > 1)
-    fragile = (reach <= range_of * np.max(weights[:, None] / sizes)) & ~binary & shown
     ends = np.ldexp(bounds.T, power[:, None]).tolist()
     intervals = [(start, end) if shown else None for start, end in ends]
     return Estimate(
         means=np.ldexp(means, power),
         errors=np.ldexp(errors, power),
         freedom=freedom,
-        p=p,
+        p=np.where((means != 0) & (sizes.min() > 1), p, 1.0),
         wide_errors=np.ldexp(wide_errors, power),
         wide_freedom=wide_freedom,
         others=others.sum(axis=0),
-        fragile=fragile,
+        fragile=(reach <= lost * np.max(weights[:, None] / sizes)) & ~binary & shown,
         intervals=intervals,
         ends=[interval or (None, None) for interval in intervals],
     )
@@ -178,10 +163,8 @@ def _with_hidden_spread(
 
     A collection with fewer than `RULE_OF_THREE` values that differ is taken to have `hidden` more, at the
     distance of the widest range of values in any collection: that adds w_c² · hidden · range² / n_c² to the
-    variance w_c² · s_c² / n_c, whose root is in `roots`.
-
-    Returns:
-        float64 and int64, [collections, columns]; at most `MANY_OTHERS` values are counted.
+    variance w_c² · s_c² / n_c, whose root is in `roots`. Both results are [collections, columns], the second
+    int64, which counts at most `MANY_OTHERS` values.
     """
     others = np.full(roots.shape, MANY_OTHERS)
     for row, values in enumerate(strata):
@@ -200,11 +183,8 @@ def _pooled(roots: Float64, sizes: Int64) -> tuple[Float64, Float64]:
     """Standard errors and degrees of freedom, float64 [columns] each.
 
     With v_c = w_c² · s_c² / n_c, an error is the root of Σ v_c, and its degrees of freedom are (Σ v_c)² / Σ
-    v_c² / (n_c - 1) (Satterthwaite, Biometrics Bulletin 2(6), 1946); 0 where a collection has one query.
-
-    Args:
-        roots: float64 [collections, columns]: the roots of v_c.
-        sizes: int64 [collections, 1].
+    v_c² / (n_c - 1) (Satterthwaite, Biometrics Bulletin 2(6), 1946); 0 where a collection has one query. The
+    `roots` of v_c are float64 [collections, columns], the `sizes` n_c are int64 [collections, 1].
     """
     largest = roots.max(axis=0)
     variances = (roots / np.where(largest > 0, largest, 1)) ** 2

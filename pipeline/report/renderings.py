@@ -14,15 +14,11 @@ from pipeline.core.table import SOFT_HYPHEN, Cell, Table
 
 
 def terminal_parts(table: Table, width: int) -> Iterator[Text | RichTable]:
-    """A title, tables of rich and notes, no wider than the terminal as far as the columns allow.
+    """A title, tables of rich and notes, no wider than `width` characters as far as columns allow.
 
     A table without rows is its title and its notes. Each section of columns is a table of its own, headed by
     the section's name. Columns that may not be narrowed and do not fit go into a further table. All of these
     tables begin with the first column.
-
-    Args:
-        table: What to show.
-        width: Characters in a line of the terminal.
     """
     if not table.rows:
         yield from (Text(table.title, style="bold"), *map(Text, table.notes))
@@ -43,7 +39,6 @@ def terminal_parts(table: Table, width: int) -> Iterator[Text | RichTable]:
     first, *others = columns
     left = width - (first[0].least or first[3] - 3) - 4
     for section in dict.fromkeys(column.section for column, *_ in others) or [""]:
-        title = section or table.title
         groups, room = [[first]], left
         for each in (each for each in others if each[0].section == section):
             needed = 0 if each[0].wrap == "anywhere" else each[3]
@@ -52,10 +47,9 @@ def terminal_parts(table: Table, width: int) -> Iterator[Text | RichTable]:
                 room = left
             groups[-1].append(each)
             room -= needed
+        if title := section or table.title:
+            yield Text(title, style="bold")
         for group in groups:
-            if title:
-                yield Text(title, style="bold")
-            title = ""
             rich_table = RichTable(box=None, pad_edge=False)
             for column, heading, _, needed in group:
                 whole = column.wrap != "anywhere" and needed <= left  # a wider one wraps whatever it says

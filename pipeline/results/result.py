@@ -107,16 +107,7 @@ class Result(Tabular):
     @cached_property
     def record(self) -> Metrics:
         """The content of `metrics.json`, typed; of a suite, macro means and the stages of all collections."""
-        if self.suite is None:
-            return self.collections[0].record
-        keys = ("queries", "passages", "metrics", "intervals", "fragile")
-        totals = {key: getattr(self.suite, key) for key in keys}
-        stages = [
-            row.model_copy(update={"stage": f"{each.name}/{row.stage}"})
-            for each in self.collections
-            for row in each.record.all_stages
-        ]
-        return Metrics.model_validate({"name": self.suite.name, **totals, "stages": stages})
+        return _record_of_suite(self.suite, self.collections) if self.suite else self.collections[0].record
 
     @property
     def metrics(self) -> dict[str, float]:
@@ -225,6 +216,23 @@ class Result(Tabular):
         shown = [replace(table, notes=[*table.notes, *notes, where])]
         scores = [score for record in records.values() for score in record.expected]
         return [*shown, published_table(scores)] if scores else shown
+
+
+def _record_of_suite(suite: SuiteRecord, collections: Sequence[CollectionResult]) -> Metrics:
+    stages = [
+        row.model_copy(update={"stage": f"{each.name}/{row.stage}"})
+        for each in collections
+        for row in each.record.all_stages
+    ]
+    return Metrics(
+        name=suite.name,
+        queries=suite.queries,
+        passages=suite.passages,
+        metrics=suite.metrics,
+        intervals=suite.intervals,
+        fragile=suite.fragile,
+        stages=tuple(stages),
+    )
 
 
 def canonical_measure(text: str) -> str:

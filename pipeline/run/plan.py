@@ -10,7 +10,7 @@ import numpy as np
 
 from pipeline.config import Config, keyed_settings
 from pipeline.core.errors import InputError
-from pipeline.core.records import Collection, Facts, Int64, Ranking, from_numpy
+from pipeline.core.records import Collection, Facts, Ranking, from_numpy
 from pipeline.core.result_files import PER_QUERY
 from pipeline.data import loading
 from pipeline.data.collection_files import contents_of, open_collection
@@ -25,8 +25,7 @@ from pipeline.storage.hashing import file_changed, hash_json
 SCORES = "evaluate"  # the role of the scores, in every plan
 REPORTED = ("queries", "passages", "missing", "metrics", "intervals", "unjudged")
 """Parts of the scores that are in every result."""
-CONTENTS = "contents"
-"""What the scores say of the data, for the manifest."""
+CONTENTS = "contents"  # what the scores say of the data, for the manifest
 SCHEMAS = {SCORES: 10}  # that of the data is in `pipeline.data.loading`
 
 
@@ -111,43 +110,31 @@ def _evaluate(
     if cluster_of:
         draws = statistics.draws_of(query_ids, cluster_of)
         strata, _ = statistics.pool_draws(strata, statistics.ONE, [draws], of_means=True)
+    highest = [measure.definition.highest for measure in measures]
+    estimated = statistics.estimate(strata, low=0, high=highest) if measures else None
     evaluator = Evaluator(collection, measures, judged, draws)
+    means = evaluator.means(values)
     facts: Facts = {
         "queries": len(judged),
         "passages": len(collection.passages),
         "missing": collection.facts["missing"],
-        "metrics": evaluator.means(values),
-        "intervals": {},
-        "fragile": {},
+        "metrics": means,
+        "intervals": dict(zip(means, estimated.intervals, strict=True)) if estimated else {},
+        "fragile": dict(zip(means, estimated.fragile.tolist(), strict=True)) if estimated else {},
         "unjudged": {name: {"judged": float(share[judged].mean())} for name, share in shares.items()},
         CONTENTS: contents_of(collection, judged),
     }
-    if measures:
-        highest = [measure.definition.highest for measure in measures]
-        estimated = statistics.estimate(strata, low=0, high=highest)
-        facts["intervals"] = dict(zip(facts["metrics"], estimated.intervals, strict=True))
-        facts["fragile"] = dict(zip(facts["metrics"], estimated.fragile.tolist(), strict=True))
-    caveats = _caveats(config, collection, ranking, measures, judged, cluster_of)
-    return facts | caveats | retriever.assess(evaluator, inputs)
+    return facts | _caveats(config, evaluator, ranking, cluster_of) | retriever.assess(evaluator, inputs)
 
 
-def _caveats(
-    config: Config,
-    collection: Collection,
-    ranking: Ranking,
-    measures: Sequence[Measure],
-    judged: Int64,
-    clusters: Sequence[str | None],
-) -> Facts:
-    """What to know before trusting the measures of a ranking, by field of `Caveats`.
-
-    `judged`, int64 [judged queries], are the rows of the queries that are scored; `clusters` are theirs.
-    """
+def _caveats(config: Config, evaluator: Evaluator, ranking: Ranking, clusters: Sequence[str | None]) -> Facts:
+    """What to know before trusting the measures of a ranking, by field of `Caveats`."""
     from pipeline.metrics import presentation, scoring
 
+    collection, measures = evaluator.collection, evaluator.measures
     known: Mapping[str, Any] = collection.facts
     n_queries, n_passages = len(collection.queries), len(collection.passages)
-    unscored = n_queries - len(judged) if config.data.unjudged_queries == "keep" else 0
+    unscored = n_queries - len(evaluator.queries) if config.data.unjudged_queries == "keep" else 0
     as_passages = known.get("queries_as_passages", 0)
     under_own_ids = _under_own_ids(collection) if as_passages else 0
     ignored = scoring.ignored_hits(collection, config.data.ignored)
@@ -156,8 +143,7 @@ def _caveats(
     by_words = all(
         model and (model.backend == "bm25" or getattr(model, "output", "") == "sparse") for model in models
     )
-    short = scoring.short_rankings(ranking.lengths(), measures, searchable)
-    tied = scoring.tied_at_cutoffs(ranking, measures)[judged]
+    tied = scoring.tied_at_cutoffs(ranking, measures)[evaluator.queries]
     caveats = presentation.Caveats(
         clusters=tuple(clusters),
         unjudged_queries=known["dropped"]["queries_without_judgments"] + unscored,
@@ -168,7 +154,7 @@ def _caveats(
         like_random=scoring.random_hits(ranking, collection.qrels, n_passages),
         collection_note=known.get("note", ""),
         # searches by words find all passages that share a word, however few these are
-        short_rankings=None if by_words else short,
+        short_rankings=None if by_words else scoring.short_rankings(ranking.lengths(), measures, searchable),
         ties=presentation.Ties(queries=int(tied.sum()), share=float(tied.mean())) if tied.any() else None,
     )
     return caveats.model_dump(mode="json", exclude_defaults=True)
@@ -178,9 +164,6 @@ def _under_own_ids(collection: Collection) -> int:
     """How many queries stand in the corpus as the passage with their own id."""
     import pyarrow.compute as pc
 
-    from pipeline.metrics.scoring import ignored_hits
-
-    own = ignored_hits(collection, "identical_ids")
-    queries, passages = collection.queries.texts, collection.passages.texts
-    same = pc.equal(queries.take(from_numpy(own.queries)), passages.take(from_numpy(own.passages)))
+    own = pc.index_in(collection.queries.ids, value_set=collection.passages.ids)  # null: not there
+    same = pc.equal(collection.queries.texts, collection.passages.texts.take(own))
     return int(pc.sum(same).as_py() or 0)

@@ -127,17 +127,9 @@ def check_folder(folder: Path, in_suite: bool = False) -> None:
     """Refuse the result folder of a collection that cannot be written, before anything is computed for it.
 
     Raises:
-        InputError: It is a link, or protected, or a file is in the way, or its name is too long; or it has
-            the result of a suite, or its suite's folder that of one collection.
+        InputError: It is a link, or protected, or a file or a result of the other kind is in the way, or its
+            name is too long.
     """
-    of_other_kind = folder.parent / METRICS if in_suite else folder / SUITE
-    if os.path.exists(of_other_kind):
-        held, wanted = ("one collection", "a suite") if in_suite else ("a suite", "one collection")
-        raise InputError(
-            f"result folder {of_other_kind.parent} holds a result of {held}, and this is one of {wanted}",
-            allowed="a folder of its own for each",
-            fix="name another with --output DIR, or change the config's name",
-        )
     existing = next(path for path in (folder, *folder.absolute().parents) if os.path.lexists(path))
     if folder.is_symlink():
         what = f"is a link to {os.readlink(folder)}"
@@ -145,6 +137,10 @@ def check_folder(folder: Path, in_suite: bool = False) -> None:
         what = "is not a folder" if existing == folder else f"cannot be made: {existing} is not a folder"
     elif any(len(os.fsencode(part)) > os.pathconf(existing, "PC_NAME_MAX") for part in folder.parts):
         what = "cannot be made: its name is too long"
+    elif in_suite and (folder.parent / METRICS).exists():
+        what = f"{folder.parent} holds a result of one collection, and this is one of a suite"
+    elif not in_suite and (folder / SUITE).exists():
+        what = "holds a result of a suite, and this is one of one collection"
     elif existing == folder and (foreign := [n for n in RESULT_FILES if whole_files.is_foreign(folder / n)]):
         raise InputError(
             f"result folder {folder}: benchmarco did not write its {' and '.join(foreign)}",

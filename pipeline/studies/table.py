@@ -35,11 +35,10 @@ and the lines that name it to remove it."""
 @cache
 def all_studies() -> dict[str, Study]:
     """Every study by name; one of another package that cannot be used is named in a warning and left out."""
-    places = {name: place.partition(":") for name, place in STUDIES.items()}
-    studies: dict[str, Study] = {
-        name: getattr(import_module(module), described or "STUDY")
-        for name, (module, _, described) in places.items()
-    }
+    studies: dict[str, Study] = {}
+    for name, place in STUDIES.items():
+        module, _, described = place.partition(":")
+        studies[name] = getattr(import_module(module), described or "STUDY")
 
     def add(name: str, study: object) -> None:
         if not isinstance(study, Study):
