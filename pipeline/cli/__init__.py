@@ -121,9 +121,8 @@ def with_options(name: str, command: Callable[..., None]) -> Callable[..., None]
         of_studies |= study.plan_options if name == "plan" else study.options
         if name == "compare":
             of_studies |= {file: output.option for file, output in study.outputs.items()}
-    known = {form: f"as_{form}" for form in ("json", "markdown")}
-    flags = {form: flag for form, flag in known.items() if flag in parameters}
-    has_format = "as_json" in parameters and "form" not in parameters
+    flags = {form: f"as_{form}" for form in ("json", "markdown") if f"as_{form}" in parameters}
+    has_format = "json" in flags and "form" not in parameters
 
     @functools.wraps(command)
     def run(**arguments: Any) -> None:
@@ -131,37 +130,34 @@ def with_options(name: str, command: Callable[..., None]) -> Callable[..., None]
         again = "the same command again" + " without --fresh" * bool(arguments.get("fresh"))
         try:
             with guarded(f"; run {again} to go on where it stopped" if name in RESUMED else ""):
-                form = arguments.pop("form") if has_format else None
-                given = [name for name, flag in flags.items() if arguments[flag]]
-                if len(given) > 1:
-                    raise InputError(f"--{' and --'.join(given)} are both given", fix="leave one out")
-                if form and given and given != [form]:
-                    raise InputError(f"--format {form} and --{given[0]}", fix="leave one out")
-                if form in flags:
-                    arguments[flags[form]] = True
+                if has_format:
+                    form = arguments.pop("form")
+                    asked = {form: f"--format {form}"} if form else {}
+                    asked |= {each: f"--{each}" for each, flag in flags.items() if arguments[flag]}
+                    if len(asked) > 1:
+                        raise InputError(
+                            f"{' and '.join(asked.values())} are both given", fix="leave one out"
+                        )
+                    arguments |= {flag: each in asked for each, flag in flags.items()}
                 if studies:
-                    values = {option: arguments.pop(option) for option in of_studies}
+                    values = {each: arguments.pop(each) for each in of_studies}
                     arguments["studies"] = StudyOptions(all_studies(), values)
                 command(**arguments)
         finally:
             overwrites.reset(token)
 
-    annotated: Any = Annotated
-    added: dict[str, tuple[Any, object]] = {
-        option: (annotation, None) for option, annotation in of_studies.items()
-    }
+    added: dict[str, tuple[Any, object]] = {each: (of_study, None) for each, of_study in of_studies.items()}
     if has_format:  # beside the flag of each form
         choices: Any = Literal[("table", *flags)]
-        added["form"] = annotated[choices | None, option("Output format.", flags="--format")], None
+        added["form"] = Annotated[choices | None, option("Output format.", flags="--format")], None
     if WRITTEN & {*parameters, *added}:
         text = "Also overwrite files that benchmarco did not write."
-        added["force"] = annotated[bool, option(text, flags="--force")], False
+        added["force"] = Annotated[bool, option(text, flags="--force")], False
     for each, (annotation, default) in added.items():
-        parameters[each] = inspect.Parameter(
-            each, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
-        )
+        kind = inspect.Parameter.KEYWORD_ONLY
+        parameters[each] = inspect.Parameter(each, kind, default=default, annotation=annotation)
     if name == "compare":
-        helps = filter(None, (study.compare_help for study in all_studies().values()))
+        helps = filter(None, (study.compare_help for study in studies))
         run.__doc__ = " ".join([(command.__doc__ or "").rstrip(), *helps])
     wrapped: Any = run
     wrapped.__annotations__ = {each: parameter.annotation for each, parameter in parameters.items()}

@@ -12,8 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from pipeline.cli.line import Data, Models
-from pipeline.cli.running import load_line
+from pipeline.cli.line import Data, Models, line_example
 from pipeline.core import machine, plugins
 from pipeline.core.display import counted
 from pipeline.core.errors import InputError
@@ -236,7 +235,7 @@ def example(
 ) -> None:
     """Print a config to start from, or that of --model and --data."""
     if model or data or settings:
-        print(load_line(None, model, data, settings)[1], end="")
+        print(line_example(model, data, settings or ()), end="")
         return
     name = "example_table.yaml" if table else "example.yaml"
     print((Path(__file__).parents[1] / name).read_text(encoding="utf-8"), end="")

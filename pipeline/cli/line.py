@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+PLACE = Path("of --model and --data")
+"""What messages name in place of a config file."""
 NAMED = ("beir", "nanobeir")  # the suites whose collections --data knows by name
 Configs = Annotated[list[Path] | None, argument("A benchmark's YAML file.", "[CONFIG]...")]
 Models = Annotated[
@@ -30,8 +33,16 @@ Data = Annotated[
 ]
 
 
-def line_config(models: list[str], data: list[str], settings: Sequence[str], look_only: bool) -> Facts:
-    """The config of the models on the collections, as in a file; `settings` are applied to it later."""
+def line_config(
+    configs: Sequence[Path] | None,
+    models: Sequence[str] | None,
+    data: Sequence[str] | None,
+    settings: Sequence[str],
+    look_only: bool,
+) -> Facts:
+    """The config of models on collections, before its `settings`; `look_only` downloads no model's files."""
+    if configs or not (models and data):
+        raise _unclear(configs, models, data)
     sections = {name: f"data.collections.{_label(name)}" if len(data) > 1 else "data" for name in data}
     collections = {_label(name): _data(name, section, settings) for name, section in sections.items()}
     if len(collections) < len(data) or (
@@ -52,6 +63,30 @@ def line_config(models: list[str], data: list[str], settings: Sequence[str], loo
     ]
     section = {"collections": collections} if len(data) > 1 else next(iter(collections.values()))
     return {"data": section, **(entries[0] if len(entries) == 1 else {"sweep": entries})}
+
+
+def _unclear(configs: object, models: object, data: object) -> InputError:
+    """The message for a line that names configs besides, or not both models and collections."""
+    named = {"a CONFIG": configs, "--model": models, "--data": data}
+    known = [name for name, value in named.items() if value]
+    if configs:
+        found = f"{' and '.join(known)} given"
+        fix = "with a CONFIG, change its model by --set model.name=NAME"
+    else:
+        found = f"{'--data' if models else '--model'} is missing" if known else "nothing to run given"
+        fix = "for example --model all-minilm-l6-v2 --data sample, or benchmarco example > mine.yaml"
+    return InputError(found, allowed="a CONFIG, or --model NAME --data FOLDER", fix=fix)
+
+
+def line_example(models: Sequence[str] | None, data: Sequence[str] | None, settings: Sequence[str]) -> str:
+    """The YAML of the config that `--model` and `--data` stand for, with the settings; it is checked."""
+    import yaml
+
+    from pipeline.config.files import make_configs
+
+    raw = line_config(None, models, data, settings, look_only=False)
+    make_configs([(PLACE, raw)], settings)
+    return yaml.safe_dump(json.loads(json.dumps(raw, default=str)), sort_keys=False, allow_unicode=True)
 
 
 def _model(name: str, look_only: bool) -> Facts:
@@ -77,7 +112,7 @@ def _data(name: str, section: str, settings: Sequence[str]) -> Facts:
 
     `section` is its place in the config, and `settings` are as in `--set`.
     """
-    from pipeline.config.files import with_overrides
+    from pipeline.config.files import apply_override
     from pipeline.config.suites import read_suite, suite_names
     from pipeline.data.sources import catalogue, folders
     from pipeline.data.sources.plain_tables import find_tables
@@ -89,8 +124,10 @@ def _data(name: str, section: str, settings: Sequence[str]) -> Facts:
         if source := folders.layout_of(path):
             return {"source": source, "path": name}
         prefix = f"{section}."
-        here = [each.removeprefix(prefix) for each in map(str.lstrip, settings) if each.startswith(prefix)]
-        given = with_overrides({}, here)
+        given: Facts = {}
+        for each in map(str.lstrip, settings):
+            if each.startswith(prefix):
+                apply_override(given, each.removeprefix(prefix))
         if path.is_dir() and (tables := find_tables(path, name, given, section)):
             columns, described = tables
             log.info("%s", described)

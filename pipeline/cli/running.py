@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import shlex
 import shutil
@@ -47,34 +46,16 @@ def load_line(
     configs: list[Path] | None,
     models: list[str] | None,
     data: list[str] | None,
-    settings: list[str] | None,
+    settings: Sequence[str],
     look_only: bool = False,
-) -> tuple[list[Config], str]:
-    """The benchmarks of config files; or those that `--model` and `--data` name, and their YAML.
-
-    `look_only` says to download no files of models, whose outputs are found otherwise.
-    """
-    import yaml
-
-    from pipeline.config.files import expand, load_configs, refuse_namesakes, with_overrides
+) -> list[Config]:
+    """The benchmarks of config files, or those that `--model` and `--data` name; see `line.line_config`."""
+    from pipeline.config.files import load_configs, make_configs
 
     if configs and not (models or data):
-        return load_configs(configs, settings or ()), ""
-    if configs or not (models and data):
-        named = {"a CONFIG": configs, "--model": models, "--data": data}
-        known = [name for name, value in named.items() if value]
-        found = f"{' and '.join(known)} given" if configs else "nothing to run given"
-        raise InputError(
-            found if configs or not known else f"{'--data' if models else '--model'} is missing",
-            allowed="a CONFIG, or --model NAME --data FOLDER",
-            fix="with a CONFIG, change its model by --set model.name=NAME" if configs
-            else "for example --model all-minilm-l6-v2 --data sample, or benchmarco example > mine.yaml",
-        )  # fmt: skip
-    raw = with_overrides(line.line_config(models, data, settings or (), look_only), settings or ())
-    text = yaml.safe_dump(json.loads(json.dumps(raw, default=str)), sort_keys=False, allow_unicode=True)
-    benchmarks = list(expand(raw, Path("of --model and --data"), settings or ()))
-    refuse_namesakes(("--model", config.name) for config in benchmarks)
-    return benchmarks, text
+        return load_configs(configs, settings)
+    raw = line.line_config(configs, models, data, settings, look_only)
+    return make_configs([(line.PLACE, raw)], settings)
 
 
 def run(
@@ -98,7 +79,7 @@ def run(
     """Run benchmarks: load, encode, index, search, evaluate. Cached stages are reused."""
     from pipeline.api import run_benchmarks
 
-    loaded, _ = load_line(configs, model, data, settings)
+    loaded = load_line(configs, model, data, settings or ())
     if quiet:
         logging.getLogger("pipeline").setLevel(logging.WARNING)
     done: list[Result] = []
@@ -201,7 +182,7 @@ def plan(
     """
     from pipeline.api import forecast
 
-    loaded, _ = load_line(configs, model, data, settings, look_only=True)
+    loaded = load_line(configs, model, data, settings or (), look_only=True)
     plans = studies.plans(loaded)
     alone = [name for name, each in plans.items() if each.alone]
     if passages and alone:

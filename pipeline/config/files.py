@@ -64,17 +64,15 @@ def find_cache(of_run: str, configured: str) -> str:
     return of_run if of_run and has_collection(of_run) else configured
 
 
-def with_overrides(raw: dict[str, object], overrides: Sequence[str]) -> dict[str, object]:
-    """Plain values with `key.path=value` strings applied to them, in place."""
-    for override in overrides:
-        keys, equals, value = override.partition("=")
-        setting_path = keys.strip().split(".")
-        if not equals or not all(setting_path):
-            found = f"--set {override}: not of the form key.path=value"
-            raise InputError(found, allowed="for example --set search.top_k=100")
-        where = f"--set {override}"
-        put(raw, setting_path, parse_yaml(value, where, CommandLineLoader), where)
-    return raw
+def apply_override(raw: dict[str, object], override: str) -> None:
+    """Apply a `key.path=value` string to plain values, in place."""
+    keys, equals, value = override.partition("=")
+    setting_path = keys.strip().split(".")
+    where = f"--set {override}"
+    if not equals or not all(setting_path):
+        found = f"{where}: not of the form key.path=value"
+        raise InputError(found, allowed="for example --set search.top_k=100")
+    put(raw, setting_path, parse_yaml(value, where, CommandLineLoader), where)
 
 
 def as_config(config: Config | Mapping[str, object] | str | Path) -> Config:
@@ -163,30 +161,47 @@ def load_configs(paths: str | Path | Sequence[str | Path], overrides: Sequence[s
     Raises:
         InputError: As `load_config`; a sweep is malformed; or two benchmarks have the same name.
     """
-    loaded: list[tuple[str, Config]] = []
+    files: list[tuple[Path, dict[str, object]]] = []
     for path in map(Path, [paths] if isinstance(paths, str | Path) else paths):
         raw = read_yaml(path, "config", Config, "what 'benchmarco example' prints")
         held = raw.get("config")
         if path.name == MANIFEST and isinstance(held, dict):
             cache = find_cache(str(raw.get("cache", "")), str(held.get("cache", "")))
             raw = held | ({"cache": cache} if cache else {})
-        benchmarks = expand(with_overrides(raw, overrides), path, overrides)
-        loaded += [(f"config {path}", config) for config in benchmarks]
-    refuse_namesakes((origin, config.name) for origin, config in loaded)
-    return [config for _, config in loaded]
+        files.append((path, raw))
+    return make_configs(files, overrides)
+
+
+def make_configs(files: Iterable[tuple[Path, dict[str, object]]], overrides: Sequence[str]) -> list[Config]:
+    """The benchmarks of files, from their plain values, to which overrides are applied in place."""
+    configs: dict[str, Config] = {}
+    for path, raw in files:
+        for override in overrides:
+            apply_override(raw, override)
+        benchmarks = [("", raw)] if raw.get(SWEEP) is None else expand(raw, path, overrides)
+        for part, settings in benchmarks:
+            config = make_config(settings, path, part, overrides)
+            if config.name in configs:
+                raise _namesake(f"config {path}", config.name)
+            configs[config.name] = config
+    return list(configs.values())
+
+
+def _namesake(where: str, name: str) -> InputError:
+    return InputError(
+        f"{where}: another config is named '{name}' too",
+        allowed="a name of its own for each: it names the result folder",
+        fix="change one name",
+    )
 
 
 def refuse_namesakes(benchmarks: Iterable[tuple[str, str]]) -> None:
-    """Refuse benchmarks with the same name or result folder; each comes after its origin, for messages."""
+    """Refuse benchmarks with the same result folder; each comes after its origin, for messages."""
     seen: set[str] = set()
-    for where, name in benchmarks:
-        if name in seen:
-            raise InputError(
-                f"{where}: another config is named '{name}' too",
-                allowed="a name of its own for each: it names the result folder",
-                fix="change one name",
-            )
-        seen.add(name)
+    for where, folder in benchmarks:
+        if folder in seen:
+            raise _namesake(where, folder)
+        seen.add(folder)
 
 
 def file_schema() -> dict[str, object]:
@@ -206,12 +221,15 @@ def file_schema() -> dict[str, object]:
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
 
 
-def expand(raw: dict[str, object], path: Path, overrides: Sequence[str]) -> Iterator[Config]:
-    """The benchmarks of a file's plain values, to which the overrides are applied already."""
-    sweep = raw.pop(SWEEP, None)
-    if sweep is None:
-        yield make_config(raw, path, given=overrides)
-        return
+def expand(
+    raw: Mapping[str, object], path: Path, overrides: Sequence[str]
+) -> Iterator[tuple[str, dict[str, object]]]:
+    """For each benchmark of a file with a sweep the text that names it in messages, and its plain values.
+
+    The overrides are applied to the file's values already.
+    """
+    shared = dict(raw)
+    sweep = shared.pop(SWEEP)
     if not isinstance(sweep, list | dict) or not sweep:
         raise _malformed(f"config {path}: '{SWEEP}' is {short_repr(sweep)}")
     entries = _entries(sweep, path) if isinstance(sweep, list) else _combinations(sweep, path)
@@ -225,7 +243,7 @@ def expand(raw: dict[str, object], path: Path, overrides: Sequence[str]) -> Iter
     _refuse_set_twice(changes, overrides, path)
     taken: Counter[str] = Counter()
     for part, change in changes:
-        one = deepcopy(raw)
+        one = deepcopy(shared)
         for keys, value in change.items():
             put(one, keys, value, f"config {path}{part}")
         base = raw.get("name")
@@ -233,7 +251,7 @@ def expand(raw: dict[str, object], path: Path, overrides: Sequence[str]) -> Iter
             name = "-".join([base, *_labels(change, changes)])
             taken[name] += 1
             one["name"] = name if taken[name] == 1 else f"{name}-{taken[name]}"
-        yield make_config(one, path, part, overrides)
+        yield part, one
 
 
 def _entries(sweep: list[object], path: Path) -> Iterator[tuple[str, SettingValues]]:

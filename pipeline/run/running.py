@@ -131,7 +131,8 @@ def prepare(
     alone = sum(len(each) or 1 for each in members) == 1
     runs = [ConfigRun(*each, alone) for each in zip(configs, folders, members, strict=True)]
     written = [(run.folder / name, bool(name)) for run in runs for name in run.members or [""]]
-    refuse_namesakes((f"config {folder.name}", name_on_disk(folder)) for folder, _ in written if not alone)
+    if not alone:
+        refuse_namesakes((f"config {folder.name}", name_on_disk(folder)) for folder, _ in written)
     for folder, in_suite in written:
         check_folder(folder, in_suite)
     for run in runs:

@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from pipeline.config import Config
-from pipeline.config.files import load_configs, make_config, with_overrides
+from pipeline.config.files import apply_override, load_configs, make_config
 from pipeline.config.settings import Section
 from pipeline.config.stages import ServerSettings
 from pipeline.core import installation, machine
@@ -94,7 +94,9 @@ def _results_of(target: Path, overrides: Sequence[str]) -> Iterator[tuple[Config
                 yield members.get(result.name, config), result
         return
     for result in read_result(target).collections:
-        raw = with_overrides(copy.deepcopy(result.manifest.config), overrides)
+        raw = copy.deepcopy(result.manifest.config)
+        for override in overrides:
+            apply_override(raw, override)
         given = [*overrides, "output"]  # nothing is written but the record, into the folder
         yield make_config(raw, result.folder / MANIFEST, given=given), result
 

@@ -13,7 +13,7 @@ from typing_extensions import override
 
 from pipeline.api import run_benchmarks
 from pipeline.comparison.inputs import comparable
-from pipeline.config.files import make_config, with_overrides
+from pipeline.config.files import apply_override, make_config
 from pipeline.core.display import Progress, as_text, counted, silent
 from pipeline.core.errors import InputError
 from pipeline.core.records import Facts
@@ -128,7 +128,9 @@ def reproduce(
             parent /= folder.resolve().name
         configs = []
         for result in original.collections:
-            raw = with_overrides(copy.deepcopy(result.manifest.config), overrides)
+            raw = copy.deepcopy(result.manifest.config)
+            for override in overrides:
+                apply_override(raw, override)
             raw |= {"cache": str(place / "indexes"), "output": str(parent)}
             given = [*overrides, "cache", "output"]
             configs.append(make_config(raw, result.folder / MANIFEST, given=given))

@@ -19,7 +19,7 @@ import numpy as np
 
 from pipeline.api import run_benchmarks
 from pipeline.config import Config, of_each_collection
-from pipeline.config.files import load_configs, make_config, with_overrides
+from pipeline.config.files import apply_override, load_configs, make_config
 from pipeline.core.display import Progress, counted, silent
 from pipeline.core.errors import InputError
 from pipeline.core.records import JsonObject
@@ -243,7 +243,8 @@ def check_results(
         cells = check_expected(config, _means(config, result), ABSENT) + others
         checks.append(CollectionChecks(cells, folder=result.folder))
         if to_run:
-            settings = with_overrides(settings, overrides)
+            for override in overrides:
+                apply_override(settings, override)
             checks[-1].config = make_config(settings, manifest, given=[*overrides, "output"])
     require_scores([cell for each in checks for cell in each.cells], str(folder))
     return checks
