@@ -9,7 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import model_validator
+from pydantic import ValidationInfo, field_validator, model_validator
 from pydantic.fields import FieldInfo
 
 from pipeline.config.data import DataSettings, PositivesOf
@@ -28,8 +28,7 @@ from pipeline.config.suites import DATA, ManySettings, Suite, SuiteCollection
 from pipeline.core import plugins
 from pipeline.core.result_files import RESULT_FILES
 
-TASK = "{task}"
-"""In an instruction: what the suite says of the collection."""
+TASK = "{task}"  # in an instruction: what the suite says of the collection
 INSTRUCTIONS = ("query_instruction", "passage_instruction")
 
 MethodName = Literal["rrf", "combsum", "combmnz", "weighted", "interpolation"]
@@ -137,7 +136,8 @@ class Config(Section):
                 f"{found} given: a benchmark has one encoder, or retrievers that are joined; "
                 "see what 'benchmarco example' prints"
             )
-        for data in self.data.members.values() if isinstance(self.data, ManySettings) else (self.data,):
+        collections = self.data.members.values() if isinstance(self.data, ManySettings) else [self.data]
+        for data in collections:
             listed = data.source == "hub" and not getattr(data, "corpus_path", None)
             if isinstance(data.corpus, PositivesOf) and not listed:
                 raise ValueError(
@@ -151,17 +151,15 @@ class Config(Section):
                 f"rerank.depth is {self.rerank.depth:,}, and search.top_k keeps {self.search.top_k:,}: "
                 "lower the first or raise the second"
             )
+        in_chunks = any(data.chunks for data in collections)
         parts: tuple[Config, ...] = self.parts if self.fuse else ()
         for number, part in enumerate(parts, start=1):
             try:
-                part._check_retriever()
+                part._check_retriever(in_chunks)
             except ValueError as error:
                 raise ValueError(f"fuse.of, number {number}: {error}") from None
         if self.model:
-            self._check_retriever()
-        retrievers: list[Config] = [*parts, self]
-        models: list[Section] = [each for one in retrievers for each in (one.model, one.rerank) if each]
-        self._check_engine([section for section in models if isinstance(section, RunsModel)])
+            self._check_retriever(in_chunks)
         if isinstance(self.data, ManySettings):
             if self.expected:
                 raise ValueError(
@@ -170,14 +168,16 @@ class Config(Section):
                 )
             _ = self.members  # each for its task
         else:
-            for section in models:
+            retrievers: list[Config] = [*parts, self]
+            for section in (each for one in retrievers for each in (one.model, one.rerank) if each):
                 if any(TASK in (getattr(section, name, None) or "") for name in INSTRUCTIONS):
                     _with_task(section, None, "the collection")  # which has none
         return self
 
-    def _check_engine(self, models: Sequence[RunsModel]) -> None:
+    @field_validator("engine")
+    @classmethod
+    def _fits_models(cls, engine: EngineConfig, info: ValidationInfo) -> EngineConfig:
         """Raise ValueError if settings of the engine exclude each other, or the device of a model."""
-        engine = self.engine
         kind, other = ("ray", "address") if engine.kind == "local" else ("local", "devices")
         if getattr(engine, other) is not None:
             raise ValueError(f"engine.{other} is for kind '{kind}': leave it out")
@@ -186,23 +186,26 @@ class Config(Section):
         kinds = {device.partition(":")[0] for device in engine.devices or ()}
         if len(kinds) > 1:
             raise ValueError("engine.devices: all GPUs, or all cpu: they compute other last bits")
-        for section in models:
+        fuse = info.data.get("fuse")
+        retrievers = [*(map(dict, fuse.of) if fuse else ()), info.data]
+        sections = [each.get(name) for each in retrievers for name in ("model", "rerank")]
+        for section in [each for each in sections if isinstance(each, RunsModel)]:
             name = "rerank.device" if isinstance(section, ScorerSettings) else "model.device"
             device = section.device if section.on_gpu else "cpu"
             if kinds and device.partition(":")[0] not in {"auto", *kinds}:
                 found = f"engine.devices: {engine.devices}, and {name} is {device}"
                 raise ValueError(f"{found}: name one kind of device for both")
-            if not device.startswith("cuda:"):
-                continue
-            if engine.kind == "ray" and device != "cuda:0":
+            is_one_gpu = device.startswith("cuda:")
+            if engine.kind == "ray" and is_one_gpu and device != "cuda:0":
                 found = f"{name}: {device} with engine.kind: ray, which gives each worker a GPU of its own"
                 raise ValueError(f"{found}: set {name} to cuda")
-            if engine.kind == "local" and (engine.workers or 1) > 1:
+            if engine.kind == "local" and is_one_gpu and (engine.workers or 1) > 1:
                 found = f"engine.workers: {engine.workers}, and {name} is {device}, a single GPU"
                 raise ValueError(f"{found}: set {name} to cuda")
+        return engine
 
-    def _check_retriever(self) -> None:
-        """Raise ValueError if the sections of one retriever do not fit each other."""
+    def _check_retriever(self, in_chunks: bool) -> None:
+        """Raise ValueError if the sections of one retriever, or chunks of its passages, do not fit."""
         index, search = self.index, self.search
         assert self.model is not None
         if (index != IndexConfig() or search.parameters) and (what := self.model.searched_without_faiss):
@@ -213,8 +216,6 @@ class Config(Section):
         if not isinstance(self.model, RowSettings) and search.memory_mb is not None:
             found = f"backend '{self.model.backend}' holds its index in memory"
             raise ValueError(f"{found}: leave out search.memory_mb")
-        data = self.data.members.values() if isinstance(self.data, ManySettings) else [self.data]
-        in_chunks = any(each.chunks for each in data)
         if search.aggregate != "max" and not in_chunks:
             raise ValueError(
                 f"search.aggregate: {search.aggregate} is for passages that are cut: "

@@ -22,7 +22,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
@@ -32,6 +32,9 @@ from pipeline.config.settings import FOLDER, SWEEP
 from pipeline.config.strangers import has_collection, refuse_unasked
 from pipeline.core.errors import InputError, short_repr
 from pipeline.core.result_files import MANIFEST
+
+if TYPE_CHECKING:
+    from pipeline.core.records import Facts
 
 
 def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
@@ -66,12 +69,11 @@ def find_cache(of_run: str, configured: str) -> str:
 
 def apply_override(raw: dict[str, object], override: str) -> None:
     """Apply a `key.path=value` string to plain values, in place."""
-    keys, equals, value = override.partition("=")
+    where, (keys, equals, value) = f"--set {override}", override.partition("=")
     setting_path = keys.strip().split(".")
-    where = f"--set {override}"
     if not equals or not all(setting_path):
-        found = f"{where}: not of the form key.path=value"
-        raise InputError(found, allowed="for example --set search.top_k=100")
+        allowed = "for example --set search.top_k=100"
+        raise InputError(f"{where}: not of the form key.path=value", allowed=allowed)
     put(raw, setting_path, parse_yaml(value, where, CommandLineLoader), where)
 
 
@@ -161,7 +163,7 @@ def load_configs(paths: str | Path | Sequence[str | Path], overrides: Sequence[s
     Raises:
         InputError: As `load_config`; a sweep is malformed; or two benchmarks have the same name.
     """
-    files: list[tuple[Path, dict[str, object]]] = []
+    files: list[tuple[Path, Facts]] = []
     for path in map(Path, [paths] if isinstance(paths, str | Path) else paths):
         raw = read_yaml(path, "config", Config, "what 'benchmarco example' prints")
         held = raw.get("config")
@@ -172,36 +174,30 @@ def load_configs(paths: str | Path | Sequence[str | Path], overrides: Sequence[s
     return make_configs(files, overrides)
 
 
-def make_configs(files: Iterable[tuple[Path, dict[str, object]]], overrides: Sequence[str]) -> list[Config]:
+def make_configs(files: Iterable[tuple[Path, Facts]], overrides: Sequence[str]) -> list[Config]:
     """The benchmarks of files, from their plain values, to which overrides are applied in place."""
-    configs: dict[str, Config] = {}
+    loaded: list[tuple[str, Config]] = []
     for path, raw in files:
         for override in overrides:
             apply_override(raw, override)
         benchmarks = [("", raw)] if raw.get(SWEEP) is None else expand(raw, path, overrides)
-        for part, settings in benchmarks:
-            config = make_config(settings, path, part, overrides)
-            if config.name in configs:
-                raise _namesake(f"config {path}", config.name)
-            configs[config.name] = config
-    return list(configs.values())
-
-
-def _namesake(where: str, name: str) -> InputError:
-    return InputError(
-        f"{where}: another config is named '{name}' too",
-        allowed="a name of its own for each: it names the result folder",
-        fix="change one name",
-    )
+        loaded += [(f"config {path}", make_config(one, path, part, overrides)) for part, one in benchmarks]
+    if len(loaded) > 1:
+        refuse_namesakes((where, config.name) for where, config in loaded)
+    return [config for _, config in loaded]
 
 
 def refuse_namesakes(benchmarks: Iterable[tuple[str, str]]) -> None:
-    """Refuse benchmarks with the same result folder; each comes after its origin, for messages."""
+    """Refuse benchmarks with the same name or result folder; each comes after its origin, for messages."""
     seen: set[str] = set()
-    for where, folder in benchmarks:
-        if folder in seen:
-            raise _namesake(where, folder)
-        seen.add(folder)
+    for where, name in benchmarks:
+        if name in seen:
+            raise InputError(
+                f"{where}: another config is named '{name}' too",
+                allowed="a name of its own for each: it names the result folder",
+                fix="change one name",
+            )
+        seen.add(name)
 
 
 def file_schema() -> dict[str, object]:
@@ -221,13 +217,8 @@ def file_schema() -> dict[str, object]:
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
 
 
-def expand(
-    raw: Mapping[str, object], path: Path, overrides: Sequence[str]
-) -> Iterator[tuple[str, dict[str, object]]]:
-    """For each benchmark of a file with a sweep the text that names it in messages, and its plain values.
-
-    The overrides are applied to the file's values already.
-    """
+def expand(raw: Facts, path: Path, overrides: Sequence[str]) -> Iterator[tuple[str, Facts]]:
+    """For each benchmark of a sweep the text that names it in messages, and its values with overrides."""
     shared = dict(raw)
     sweep = shared.pop(SWEEP)
     if not isinstance(sweep, list | dict) or not sweep:

@@ -35,9 +35,8 @@ def explain(
 ) -> InputError:
     """Pydantic's errors about a file as one message, which names every setting that is wrong.
 
-    A setting whose value can have several types has an error for each of them; only the deepest is shown.
-    `where` names the file and the part of it that was read, `root` is the section that the whole file is,
-    `raw` its values, and `besides` are keys of the file that are no settings of it.
+    Of a setting whose value can have several types, only the deepest error is shown. `where` names the file
+    and its part, `root` is the section that all of it is, `raw` its values, and `besides` are other keys.
     """
     issues: dict[str, tuple[ErrorDetails, InputError]] = {}
     for issue in sorted(error.errors(), key=lambda issue: len(issue["loc"])):
@@ -244,27 +243,26 @@ def read_yaml(path: Path, kind: str, root: type[BaseModel], example: str) -> dic
 
     For messages: its `kind` in a word, "config"; what it is read as; and an `example` to start from.
     """
+    where = f"{kind} {path}"
     if not path.is_file():
         raise InputError(
-            f"{kind} {path} is a folder" if path.is_dir() else f"{kind} {path}: no such file",
+            f"{where} is a folder" if path.is_dir() else f"{where}: no such file",
             allowed=f"a {kind} as a YAML file, such as {example}",
             fix="check the path",
         )
     try:
-        if path.stat().st_size > MOST_BYTES:
-            found = f"{kind} {path} has {path.stat().st_size:,} bytes"
-            raise InputError(found, allowed=f"a {kind} of up to {MOST_BYTES:,} bytes", fix="check the path")
+        if (size := path.stat().st_size) > MOST_BYTES:
+            allowed = f"a {kind} of up to {MOST_BYTES:,} bytes"
+            raise InputError(f"{where} has {size:,} bytes", allowed=allowed, fix="check the path")
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
-        found = f"{kind} {path}: not UTF-8 text (byte {error.start})"
-        raise InputError(found, fix="save it as UTF-8") from None
+        raise InputError(f"{where}: not UTF-8 text (byte {error.start})", fix="save it as UTF-8") from None
     except OSError as error:
-        found = f"{kind} {path}: cannot be read: {error.strerror}"
-        raise InputError(found, fix="check its permissions") from None
-    raw = parse_yaml(text, f"{kind} {path}")
+        raise InputError(f"{where}: cannot be read: {error.strerror}", fix="check its permissions") from None
+    raw = parse_yaml(text, where)
     if not isinstance(raw, dict) or not all(isinstance(key, str) for key in raw):
         raise InputError(
-            f"{kind} {path} is {'empty' if raw is None else 'not a mapping of sections'}",
+            f"{where} is {'empty' if raw is None else 'not a mapping of sections'}",
             allowed=f"sections {', '.join(root.model_fields)}",
             fix=f"start from {example}",
         )

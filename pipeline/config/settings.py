@@ -100,15 +100,10 @@ class Section(BaseModel):
 
     @classmethod
     def narrowed(cls, name: str, default: Any = ..., doc: str = "", **limits: Any) -> Any:
-        """A setting of this class for a subclass that allows fewer values; it keeps its marks.
-
-        `default`, `doc` and `limits` are those of the subclass: `...` makes it required, "" keeps this
-        class's text.
-        """
+        """A setting for a subclass that allows fewer values: with its marks, and its text or `doc`."""
         field = cls.model_fields[name]
-        return Field(
-            default, description=doc or field.description, json_schema_extra=field.json_schema_extra, **limits
-        )
+        doc = doc or str(field.description)
+        return Field(default, description=doc, json_schema_extra=field.json_schema_extra, **limits)
 
 
 class RunsModel(Section):
@@ -213,7 +208,6 @@ def _plain_name(value: str) -> str:
 
 
 PlainName = Annotated[str, AfterValidator(_plain_name)]
-"""A name that can be that of a folder."""
 HomePath = Annotated[str, AfterValidator(_in_home)]
 """A path, relative to the working directory, or to the config file if it begins with `BESIDE`."""
 LocalPath = Annotated[str, WrapValidator(_local_path)]

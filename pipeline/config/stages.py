@@ -70,7 +70,6 @@ class EvaluateConfig(Section):
     measures: tuple[str, ...] = setting(
         MEASURES, "measures to compute", names="evaluate", min_length=1, strict=False
     )
-
     cluster: str | None = setting(
         None,
         "a field of the queries' file: queries with the same value are one draw",
@@ -173,7 +172,6 @@ def _variable_name(value: str) -> str:
 
 
 ServerUrl = Annotated[str, AfterValidator(_plain_url)]
-"""The address of a server, without credentials."""
 VariableName = Annotated[str, AfterValidator(_variable_name)]
 """The name of an environment variable."""
 

@@ -76,15 +76,16 @@ def _load(entry: metadata.EntryPoint, add: Callable[[str, Any], None]) -> Plugin
 
 @cache
 def origin(kind: type) -> Facts:
-    """What identifies the code of a class of another package or program, for keys of what it computes.
-
-    Returns:
-        `plugin`, with the package's name and version and the SHA-256 of its code; empty for a class of this
-        package. What has no files, as code that was typed in, is another one in each process.
-    """
-    names = kind.__module__.split(".")
-    if names[0] == __name__.partition(".")[0]:
+    """For keys: `plugin` with the package of a class, its version and code hash; empty for one of this."""
+    package = kind.__module__.partition(".")[0]
+    if package == __name__.partition(".")[0]:
         return {}
+    return {"plugin": {"package": _packages.get(package, package), "code": _hash_code(kind.__module__)}}
+
+
+def _hash_code(module: str) -> str:
+    """SHA-256 of the code of a module's package, as hex; without files, as if typed in, another each time."""
+    names = module.split(".")
     modules = (sys.modules.get(".".join(names[:count])) for count in range(1, len(names) + 1))
     file = next((module.__file__ for module in modules if module and getattr(module, "__file__", None)), None)
     code = hashlib.sha256()
@@ -95,7 +96,7 @@ def origin(kind: type) -> Facts:
         files = path.parent.rglob("*") if path.stem == "__init__" else [path]
         for each in sorted(each for each in files if each.suffix in CODE):
             code.update(each.relative_to(path.parent).as_posix().encode() + b"\0" + each.read_bytes())
-    return {"plugin": {"package": _packages.get(names[0], names[0]), "code": code.hexdigest()}}
+    return code.hexdigest()
 
 
 def packages_of(recipe: Mapping[str, object]) -> dict[str, str]:
