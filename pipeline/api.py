@@ -55,16 +55,15 @@ def run_benchmarks(
     fresh: bool = False,
     progress: Progress = silent,
 ) -> Iterator[Outcome]:
-    """Run several benchmarks one after the other; each reuses what those before it computed.
+    """Run several benchmarks one after the other; see `run_benchmark`.
 
-    All are checked by this call, before the first is run, and collections are read for that. One that fails
-    later does not stop those after it.
+    All are checked by this call, before the first is run. One that fails later does not stop those after it.
 
     Args:
         configs: From `load_configs`; each with a result folder of its own.
         output: Folder of result folders; None is each config's `output`.
         fresh: Ignore the cache and recompute everything, once: benchmarks share what this call computes.
-        progress: Opens progress bars, each labelled with its benchmark's number and how many there are.
+        progress: Opens progress bars, each labelled with its benchmark's number.
 
     Returns:
         The outcome of each; a benchmark runs when the iterator reaches it.

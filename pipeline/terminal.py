@@ -194,7 +194,6 @@ def show_measures_as(names: Iterable[str]) -> None:
     """Show measures on the terminal by the names that the user wrote, such as rr@10; files have mrr@10."""
     from pipeline.results.result import canonical_measure
 
-    _WRITTEN.clear()
     for name in map(str.strip, names):
         if name.lower() != (usual := canonical_measure(name)):
             _WRITTEN[rf"(?<![\w@./-]){re.escape(usual)}(?![\w@(/-]|\.\w)"] = name

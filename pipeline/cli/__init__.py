@@ -42,11 +42,9 @@ class ExampleCommand(TyperCommand):
     """A command that shows its example where it lacks an argument."""
 
     @override
-    def make_context(
-        self, info_name: str | None, args: list[str], parent: Any = None, **extra: object
-    ) -> Any:
+    def make_context(self, *called: Any, **extra: Any) -> Any:
         try:
-            return super().make_context(info_name, args, parent, **extra)
+            return super().make_context(*called, **extra)
         except typer.BadParameter as error:
             error.message = error.message or self.epilog or ""
             raise
@@ -62,7 +60,6 @@ MORE: dict[str, Sequence[str]] = {
     "exchange": ("export", "reproduce", "suites", "schema"),
 }
 """Those that it only names, by what they are for."""
-OTHERS = "further questions"
 
 
 class GroupedHelp(TyperGroup):
@@ -76,7 +73,7 @@ class GroupedHelp(TyperGroup):
             rows = [(name, self.commands[name].get_short_help_str(width)) for name in FIRST if name in names]
             formatter.write_dl(rows, col_spacing=2)
         listed = {*FIRST, *chain.from_iterable(MORE.values())}
-        more = MORE | {OTHERS: [name for name in names if name not in listed]}
+        more = MORE | {"further questions": [name for name in names if name not in listed]}
         with formatter.section("More, each with --help"):
             rows = [(of, ", ".join(name for name in group if name in names)) for of, group in more.items()]
             formatter.write_dl([row for row in rows if row[1]], col_spacing=2)

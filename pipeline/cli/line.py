@@ -17,8 +17,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-PLACE = Path("of --model and --data")
-"""What messages name in place of a config file."""
+PLACE = Path("of --model and --data")  # in messages, in place of a config file
 NAMED = ("beir", "nanobeir")  # the suites whose collections --data knows by name
 Configs = Annotated[list[Path] | None, argument("A benchmark's YAML file.", "[CONFIG]...")]
 Models = Annotated[
@@ -43,11 +42,10 @@ def line_config(
     """The config of models on collections, before its `settings`; `look_only` downloads no model's files."""
     if configs or not (models and data):
         raise _unclear(configs, models, data)
-    sections = {name: f"data.collections.{_label(name)}" if len(data) > 1 else "data" for name in data}
+    several = len(data) > 1
+    sections = {name: f"data.collections.{_label(name)}" if several else "data" for name in data}
     collections = {_label(name): _data(name, section, settings) for name, section in sections.items()}
-    if len(collections) < len(data) or (
-        len(data) > 1 and any("suite" in each for each in collections.values())
-    ):
+    if len(collections) < len(data) or (several and any("suite" in each for each in collections.values())):
         raise InputError(
             f"--data {' --data '.join(data)}: a suite among them, or two of one name",
             allowed="one suite, or collections with different names",
@@ -61,7 +59,7 @@ def line_config(
         }
         for model in models
     ]
-    section = {"collections": collections} if len(data) > 1 else next(iter(collections.values()))
+    section = {"collections": collections} if several else next(iter(collections.values()))
     return {"data": section, **(entries[0] if len(entries) == 1 else {"sweep": entries})}
 
 

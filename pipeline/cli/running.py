@@ -49,7 +49,7 @@ def load_line(
     settings: Sequence[str],
     look_only: bool = False,
 ) -> list[Config]:
-    """The benchmarks of config files, or those that `--model` and `--data` name; see `line.line_config`."""
+    """The benchmarks of config files, or those that `--model` and `--data` name."""
     from pipeline.config.files import load_configs, make_configs
 
     if configs and not (models or data):
@@ -85,8 +85,7 @@ def run(
     done: list[Result] = []
     codes: list[int] = []
     stopped: Exception | None = None
-    bars = silent if quiet else progress
-    for outcome in run_benchmarks(loaded, output=output, fresh=fresh, progress=bars):
+    for outcome in run_benchmarks(loaded, output=output, fresh=fresh, progress=silent if quiet else progress):
         if outcome.result:
             done.append(outcome.result)
             folder, errors = outcome.result.folder.name, outcome.result.errors
@@ -113,10 +112,7 @@ def run(
 
 
 def _show_result(result: Result, verbose: bool) -> None:
-    """Show one result: its measures, which stages this run computed, in what time, and which it reused.
-
-    `verbose` shows its stages and what its kind reports, too.
-    """
+    """Show one result, and which stages were computed or reused; `verbose` shows each, and more tables."""
     from pipeline.results.tables import result_table, section_tables, stage_table
 
     if result.suite:

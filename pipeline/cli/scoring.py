@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from pipeline.core.table import Table
     from pipeline.studies.study import Findings
 
-
 Format = Literal["table", "json", "csv", "markdown", "latex"]
 Baseline = Annotated[
     Path | None, option("Compare the others with this result only, not every pair.", "RESULT_DIR")
