@@ -271,8 +271,7 @@ class Config(Section):
     def members(self) -> dict[str, Config]:
         """For each collection of a suite the config of the benchmark that runs on it alone; else empty.
 
-        Its results are in a folder of the suite's own. It is scored by its main measure besides, and by the
-        task that the suite gives for it instructions are completed.
+        Its result is in the suite's folder. It has its main measure too, and its task in instructions.
         """
         if not isinstance(self.data, ManySettings):
             return {}

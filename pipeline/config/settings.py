@@ -62,11 +62,10 @@ def setting(
     """A config field.
 
     Args:
-        default: The value when the config does not give one; `...` makes the field required.
+        default: The value when the config gives none; `...` makes the field required.
         doc: One line for the schema and the documentation.
         shapes: The stages whose keys have the value, as it changes their output, space-separated.
-        names: In place of `shapes`, the stages whose keys have what the value stands for: the content of a
-            file or a collection, the identity of a model.
+        names: Instead, the stages whose keys have the content or the model that the value names.
         outputs: In the section `model`, the outputs that have the setting, space-separated; "" is all.
         effect: What the value `{}` does beyond a computation on this machine: it reaches an address, a
             variable of the environment, a folder or code. See `pipeline.config.strangers`.
