@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,8 +26,8 @@ import numpy as np
 from pipeline.core.errors import InputError
 from pipeline.core.order import MOST_BYTES
 from pipeline.core.records import Array, Int32, Int64, Qrels, from_numpy
-from pipeline.formats.columns import Form, read_columns, repeated_keys, wrong_width
-from pipeline.formats.texts import SourceRecords, decoded, read_blocks, refuse_unfit_ids
+from pipeline.formats.columns import Form, read_columns, wrong_width
+from pipeline.formats.texts import SourceRecords, read_blocks, refuse_unfit_ids
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -38,7 +37,6 @@ HIGHEST_GRADE = 2**31 - 1
 GRADE_RULE = f"a number from {LOWEST_GRADE} to {HIGHEST_GRADE}"
 _HEADER_WORDS = {"score", "relevance", "rel", "grade", "label", "judgment", "judgement"}
 _DATA_LINE = re.compile(rb"^[^\S\n]*[^\s#][^\n]*", re.MULTILINE)  # neither blank nor a comment
-_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -91,85 +89,66 @@ def make_judgments(
         raise InputError(found, allowed=GRADE_RULE, fix="correct that grade")
     grades = grades.astype(np.int64 if np.array_equal(grades, np.floor(grades)) else np.float64)
     pairs = query_rows.astype(np.int64) * len(passages.dictionary) + passage_rows
-    earlier, later = repeated_keys(pairs)
-    different = grades[earlier] != grades[later]
-    if different.any():
-        second, first = min(zip(later[different].tolist(), earlier[different].tolist(), strict=True))
-        query, passage = queries[first].as_py(), passages[first].as_py()
-        raise InputError(
-            f"{judgments.place(second)}: query '{query}' and passage '{passage}' have grade "
-            f"{grades[second]}, but {grades[first]} at {judgments.place(first)}",
-            allowed="one grade for each pair",
-            fix="remove one of the two",
-        )
-    keep = np.delete(np.arange(len(grades)), later)
+    _, first, pair = np.unique(pairs, return_index=True, return_inverse=True)
+    if (differs := grades != grades[first[pair]]).any():
+        second = int(np.argmax(differs))
+        raise _contradiction(replace(judgments, grades=grades), int(first[pair[second]]), second)
+    keep = np.sort(first)
     return replace(
         judgments,
         queries=query_rows[keep],
         passages=passage_rows[keep],
         grades=grades[keep],
         numbers=numbers[keep],
-        repeated=len(later),
+        repeated=len(grades) - len(keep),
     )
 
 
-def is_grade(text: str) -> bool:
-    """Whether a text is a grade."""
-    return bool(_NUMBER.fullmatch(text)) and LOWEST_GRADE <= float(text) <= HIGHEST_GRADE
+def _contradiction(judgments: Judgments, first: int, second: int) -> InputError:
+    """The error for two rows of a pair whose grades differ."""
+    query = judgments.query_ids[int(judgments.queries[first])]
+    passage = judgments.passage_ids[int(judgments.passages[first])]
+    return InputError(
+        f"{judgments.place(second)}: query '{query}' and passage '{passage}' have grade "
+        f"{judgments.grades[second]}, but {judgments.grades[first]} at {judgments.place(first)}",
+        allowed="one grade for each pair",
+        fix="remove one of the two",
+    )
 
 
-def grades_of(column: pa.Array) -> Array:
-    """A column of texts, few of them distinct, as float64; ValueError where one is no grade."""
-    encoded = column.dictionary_encode()
-    texts = encoded.dictionary.to_pylist()
-    if not all(map(is_grade, texts)):
-        raise ValueError(f"a grade is not {GRADE_RULE}")
-    grades: Array = np.array([float(text) for text in texts])[encoded.indices.to_numpy()]
-    return grades
-
-
-TREC = Form(("query", "iteration", "document", "grade"), "grade", "string", grades_of, GRADE_RULE)
-BEIR = Form(("query", "document", "grade"), "grade", "string", grades_of, GRADE_RULE)
+_GRADE = ("grade", GRADE_RULE, LOWEST_GRADE, HIGHEST_GRADE)
+TREC = Form(("query", "iteration", "document", "grade"), *_GRADE)
+BEIR = Form(("query", "document", "grade"), *_GRADE)
 
 
 def read_qrels(path: Path | str) -> Judgments:
     """Read a judgment file; one with a malformed or contradictory line, or with none, is refused."""
     import pyarrow as pa
 
-    blocks = read_blocks(path)
+    (block,) = read_blocks(path, whole=True)
     columns = None
-    for block in blocks:
-        line = _DATA_LINE.search(block.data)
-        if line is None:
-            continue
-        number = block.first + block.data.count(b"\n", 0, line.start())
-        decoded(line[0], place := f"{path}, line {number}")
+    if line := _DATA_LINE.search(block.data):
+        before = block.data.count(b"\n", 0, line.start())
+        place = f"{path}, line {before + 1}"
         fields = [field.decode() for field in line[0].split()]
         form = {len(form.columns): form for form in (BEIR, TREC)}.get(len(fields))
         if form is None:
-            raise wrong_width(block, number, len(fields), BEIR, TREC)
+            raise wrong_width(place, len(fields), BEIR, TREC)
         if fields[-1].lower() in _HEADER_WORDS:
             if re.match("corpus|doc|passage|pid", fields[0], re.IGNORECASE) and fields[-2][0] in "qQ":
-                raise InputError(
-                    f"{place}: the header is {' '.join(fields)}",
-                    allowed="query-id corpus-id score",
-                    fix="swap the columns of queries and of passages",
-                )
-            rows, rest = block.rows - (number + 1 - block.first), block.data[line.end() + 1 :]
-            block = replace(block, first=number + 1, rows=rows, data=rest)
+                raise _swapped(place, fields)
+            block = replace(block, data=b"\n" * before + block.data[line.end() :])
         elif len(cells := line[0].rstrip().split(b"\t")) != len(fields):
             _refuse_shifted(place, cells)
-        columns = read_columns(chain([block], blocks), form)
-        break
+        columns = read_columns(block, form)
     if columns is None:
         allowed = f"lines of {' '.join(TREC.columns)} or {' '.join(BEIR.columns)}"
         raise InputError(f"{path}: has no judgments", allowed=allowed, fix="check the file")
-    queries = pa.DictionaryArray.from_arrays(columns.queries, columns.query_ids)
     documents = columns.documents
     if documents.nbytes > MOST_BYTES:  # more than an array of Arrow's usual strings holds
         documents = documents.cast(pa.large_string())
-    passages = documents.combine_chunks()
-    return make_judgments(queries, passages, columns.values, str(path), "line", columns.numbers)
+    passages = documents.dictionary_encode().combine_chunks()
+    return make_judgments(columns.queries, passages, columns.values, str(path), "line", columns.numbers)
 
 
 def beir_qrels(query_ids: pa.Array, passage_ids: pa.Array, judged: Judgments | Qrels) -> str:
@@ -181,12 +160,21 @@ def beir_qrels(query_ids: pa.Array, passage_ids: pa.Array, judged: Judgments | Q
     return "query-id\tcorpus-id\tscore\n" + "".join(lines)
 
 
+def _swapped(place: str, fields: list[str]) -> InputError:
+    """The error for a header in which passages come before queries."""
+    return InputError(
+        f"{place}: the header is {' '.join(fields)}",
+        allowed="query-id corpus-id score",
+        fix="swap the columns of queries and of passages",
+    )
+
+
 def _refuse_shifted(place: str, cells: list[bytes]) -> None:
     """Refuse a first line whose tabs are around an empty field or one that holds a space.
 
     Lines are split at all white space, so such a field would shift the columns behind it.
     """
-    if len(cells) in (len(BEIR.columns), len(TREC.columns)) and is_grade(cells[-1].decode().strip()):
+    if len(cells) in (len(BEIR.columns), len(TREC.columns)) and BEIR.allows(cells[-1].decode().strip()):
         wrong = next(field for field, cell in enumerate(cells, start=1) if len(cell.split()) != 1)
         raise InputError(
             f"{place}: {len(cells)} fields separated by tabs, and number {wrong} is empty or holds a space",

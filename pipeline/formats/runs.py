@@ -8,26 +8,29 @@ not read: as in trec_eval, the score alone orders a run (`pipeline.core.order`).
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, TypeAlias
 
 import numpy as np
 
+from pipeline.core import machine
 from pipeline.core.errors import InputError
 from pipeline.core.installation import DISTRIBUTION
-from pipeline.core.records import Float64, Int32, Int64, Ranking, Scores, from_numpy
+from pipeline.core.records import Float64, Int32, Int64, Ranking, Scores, UInt64, from_numpy
 from pipeline.formats.columns import (
-    Columns,
     Form,
     data_lines,
+    fingerprints,
     read_columns,
     repeated_pairs,
     string_buffers,
 )
-from pipeline.formats.texts import read_blocks
+from pipeline.formats.texts import ID_BYTES, Block, read_blocks, refuse_unfit_ids
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,17 +38,10 @@ if TYPE_CHECKING:
 BLOCK_LINES = 1 << 18  # written at once
 PADDED_CELLS = 1 << 20  # of rows that are laid out together, whatever share of them is padding
 FEW_LINES, MANY_LINES = 3, 1000  # of which swapped columns are told
+_PLAIN = bytes(range(33, 127)) + b" \t\n\r\v\f"  # characters of which every id is fit
 
 
-def _scores(column: pa.Array) -> Float64:
-    """A float64 column as a NumPy array; ValueError for a NaN."""
-    scores: Float64 = column.to_numpy()
-    if np.isnan(scores).any():
-        raise ValueError("a score is not a number")
-    return scores
-
-
-RUN = Form(("query", "Q0", "document", "rank", "score", "tag"), "score", "float64", _scores, "a number", True)
+RUN = Form(("query", "Q0", "document", "rank", "score", "tag"), "score", "a number")
 
 
 @dataclass(frozen=True)
@@ -60,26 +56,64 @@ class Run:
 
 def read_run(path: Path | str) -> Run:
     """Read a run; one with a malformed line, or with a duplicate document for a query, is refused."""
-    columns = read_columns(read_blocks(path), RUN)
-    if columns is None:
+    import pyarrow as pa
+
+    parts = _read_parts(path)
+    if not parts:
         allowed = f"lines of {' '.join(RUN.columns)}"
         raise InputError(f"{path}: has no line of a run", allowed=allowed, fix="check what wrote this file")
-    _refuse_swapped(path, columns)
-    earlier, later = repeated_pairs(columns.queries, columns.documents, columns.fingerprints)
+    of_parts, documents, *others = zip(*parts, strict=True)
+    queries, documents = pa.chunked_array(of_parts).combine_chunks(), pa.chunked_array(documents)
+    rows, (scores, numbers, prints) = queries.indices.to_numpy(), map(np.concatenate, others)
+    _refuse_swapped(path, rows, scores)
+    earlier, later = repeated_pairs(rows, documents, prints)
     if later.size:
-        query, document = columns.query_ids[int(columns.queries[later[0]])], columns.documents[int(later[0])]
+        query, document = queries[int(later[0])], documents[int(later[0])]
         raise InputError(
-            f"{path}, line {columns.numbers[later[0]]}: duplicate document '{document}' for query '{query}', "
-            f"first on line {columns.numbers[earlier[0]]}",
+            f"{path}, line {numbers[later[0]]}: duplicate document '{document}' for query '{query}', "
+            f"first on line {numbers[earlier[0]]}",
             allowed="each document once for a query",
             fix="remove one of the two lines",
         )
-    return Run(columns.query_ids, columns.queries, columns.documents, columns.values)
+    return Run(queries.dictionary, rows, documents, scores)
 
 
-def _refuse_swapped(path: Path | str, columns: Columns) -> None:
+_Part: TypeAlias = "tuple[pa.DictionaryArray, pa.Array, Float64, Int64, UInt64]"
+"""Of the lines of a block: queries, documents, scores, numbers of lines, and fingerprints of documents."""
+
+
+def _read_parts(path: Path | str) -> list[_Part]:
+    """Parse a file on all cores, a block at a time."""
+    workers = machine.cores()
+    waiting: deque[Future[_Part | None]] = deque()
+    parts = []
+    with ThreadPoolExecutor(workers) as pool:  # Arrow and NumPy work outside Python's lock
+        for block in read_blocks(path):
+            waiting.append(pool.submit(_parse, block))
+            if len(waiting) > 2 * workers:  # blocks in memory
+                parts.append(waiting.popleft().result())
+        parts += [each.result() for each in waiting]
+    return [part for part in parts if part]
+
+
+def _parse(block: Block) -> _Part | None:
+    """The lines of a block, whose ids are checked; None if there are only comments and blank lines."""
+    import pyarrow.compute as pc
+
+    columns = read_columns(block, RUN)
+    if columns is None:
+        return None
+    documents = columns.documents.combine_chunks()
+    lengths = [pc.max(pc.binary_length(ids)).as_py() for ids in (columns.queries.dictionary, documents)]
+    if max(lengths) > ID_BYTES or block.data.translate(None, _PLAIN):  # few files need the slow test
+        for ids, what in ((columns.queries.cast("string"), "query"), (documents, "passage")):
+            refuse_unfit_ids(ids, what, lambda row: f"{block.path}, line {columns.numbers[row]}")
+    return columns.queries, documents, columns.values, columns.numbers, fingerprints(documents)
+
+
+def _refuse_swapped(path: Path | str, queries: Int32, scores: Float64) -> None:
     """Refuse a run whose first query has ranks as scores, and no ranks in their column."""
-    scores = columns.values[:MANY_LINES][columns.queries[:MANY_LINES] == 0]
+    scores = scores[:MANY_LINES][queries[:MANY_LINES] == 0]
     if len(scores) < FEW_LINES or not any(
         (scores == np.arange(first, len(scores) + first)).all() for first in (0, 1)
     ):

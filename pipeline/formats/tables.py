@@ -6,6 +6,7 @@ find one row on each line, the block is read line by line with `json`, as other 
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import gzip
 import re
@@ -19,7 +20,14 @@ import numpy as np
 
 from pipeline.core.errors import InputError, short_repr
 from pipeline.core.records import Array, Int64
-from pipeline.formats.judgments import GRADE_RULE, Judgments, grades_of, is_grade, make_judgments
+from pipeline.formats.judgments import (
+    BEIR,
+    GRADE_RULE,
+    HIGHEST_GRADE,
+    LOWEST_GRADE,
+    Judgments,
+    make_judgments,
+)
 from pipeline.formats.texts import (
     BATCH_ROWS,
     Batch,
@@ -158,7 +166,9 @@ def read_texts(path: Path, id_field: str | None, title_field: str | None = None)
         return
     titles = [title_field] if title_field else []
     for block in read_blocks(path):
-        batch = _fast(block, id_field, "string", titles) or _fast(block, id_field, "int64", titles)
+        batch = _fast(block, id_field, "string", titles)
+        if batch is None:
+            batch = _fast(block, id_field, "int64", titles)
         if batch is None:
             rows = rows_of_lines(block, [id_field, "text"], titles, ids=[id_field])
             batch = rows.texts(id_field, "text", title_field)
@@ -175,10 +185,8 @@ def _fast(block: Block, id_field: str, id_type: str, titles: Sequence[str]) -> B
     if _NULL.match(block.data) or _NEXT_NULL.search(block.data):
         return None
     try:
-        if not block.data.isascii():
-            block.data.decode()
         table = read_json(pa.py_buffer(block.data), ReadOptions(block_size=1 << 20), options)
-    except (pa.ArrowException, UnicodeDecodeError):
+    except pa.ArrowException:
         return None
     ids, texts, *titled = (table.column(name).combine_chunks() for name in types)
     # one row on each line, or the numbers of lines would be wrong in messages
@@ -281,17 +289,20 @@ def _refuse_splits(rows: Sequence[TableRows]) -> None:
 
 def _grades(rows: TableRows, column: str | None) -> Array:
     """The grades of judgments; 1 where the column is absent."""
+    import pyarrow as pa
+
     if column is None or column not in rows.columns:
         return np.ones(len(rows))
     if not _is_text(rows.columns[column].type):
         return rows.numeric(column)
     texts = rows.strings(column)
-    try:
-        return grades_of(texts)
-    except ValueError:
-        row = next(row for row in range(len(rows)) if not is_grade(texts[row].as_py()))
-        found = f"{rows.place(row)}: '{column}' is {short_repr(texts[row].as_py())}"
-        raise InputError(found, allowed=GRADE_RULE, fix="correct that row") from None
+    with contextlib.suppress(pa.ArrowInvalid):
+        grades: Array = texts.cast("float64").to_numpy()
+        if ((grades >= LOWEST_GRADE) & (grades <= HIGHEST_GRADE)).all():
+            return grades
+    row, text = next((row, text) for row, text in enumerate(texts.to_pylist()) if not BEIR.allows(text))
+    found = f"{rows.place(row)}: '{column}' is {short_repr(text)}"
+    raise InputError(found, allowed=GRADE_RULE, fix="correct that row")
 
 
 def _missing(where: str, missing: str, found: Sequence[str]) -> InputError:

@@ -60,7 +60,7 @@ def parse_lines(block: Block) -> Iterator[tuple[int, str, JsonObject]]:
             continue
         place = f"{block.path}, line {number}"
         try:
-            record = json.loads(decoded(line, place), object_pairs_hook=_object)
+            record = json.loads(line.decode(), object_pairs_hook=_object)
         except json.JSONDecodeError as error:
             raise _broken(place, f"not valid JSON: {error.msg} at column {error.colno}") from None
         except (ValueError, RecursionError) as error:
@@ -182,7 +182,7 @@ _FOREIGN = re.compile(rb"\xff\xfe|\xfe\xff|.?\0|BZh|\xfd7zXZ|PK\x03\x04|\x28\xb5
 
 @dataclass(frozen=True)
 class Block:
-    """Consecutive whole lines of a file."""
+    """Consecutive whole lines of a file, UTF-8."""
 
     path: Path
     first: int  # number of the first line, from 1
@@ -195,32 +195,30 @@ class Block:
         return enumerate(self.data.removesuffix(b"\n").split(b"\n"), self.first)
 
     def texts(self) -> list[str]:
-        """The lines as text, without line ends; refused if one is not UTF-8."""
-        try:
-            lines = self.data.decode().removesuffix("\n").split("\n")
-        except UnicodeDecodeError:
-            lines = [decoded(line, f"{self.path}, line {number}") for number, line in self.lines()]
-        return [line.rstrip("\r") for line in lines]
+        """The lines as text, without line ends."""
+        return [line.rstrip("\r") for line in self.data.decode().removesuffix("\n").split("\n")]
 
 
-def read_blocks(path: Path | str) -> Iterator[Block]:
-    """Read a file, which may be a pipe, in blocks of `BLOCK_BYTES` and the rest of the last line.
+def read_blocks(path: Path | str, whole: bool = False) -> Iterator[Block]:
+    """Read a file, which may be a pipe, in blocks of `BLOCK_BYTES` and the rest of the last line, or in one.
 
     It is gzip data if its name ends in `.gz` or its first bytes say so. A byte order mark at the beginning
-    of a line is skipped: files that were joined have several.
+    of a line is skipped: files that were joined have several. What is not UTF-8 is refused.
     """
     path, number, position = Path(path), 1, 0
     try:
         with open(path, "rb") as raw:
             zipped = path.suffix == ".gz" or raw.peek(2)[:2] == _GZIP_MAGIC
             stream = io.BufferedReader(gzip.GzipFile(fileobj=raw)) if zipped else raw
-            while data := stream.read(BLOCK_BYTES):
+            while data := stream.read(-1 if whole else BLOCK_BYTES):
                 data += stream.readline()
                 if number == 1 and _FOREIGN.match(data):
                     raise _foreign(path, data)
                 data = data.removeprefix(_BYTE_ORDER_MARK)
                 if _BYTE_ORDER_MARK in data:
                     data = data.replace(b"\n" + _BYTE_ORDER_MARK, b"\n")
+                if not data.isascii():
+                    data.decode()  # or UnicodeDecodeError
                 end = raw.tell() if raw.seekable() else position
                 ends = np.count_nonzero(np.frombuffer(data, np.uint8) == 10)  # faster than bytes.count
                 rows = int(ends) + (not data.endswith(b"\n"))
@@ -228,6 +226,8 @@ def read_blocks(path: Path | str) -> Iterator[Block]:
                 number, position = number + rows, end
             if number == 1:
                 raise InputError(f"{path}: the file is empty", fix="check the path, or write the file again")
+    except UnicodeDecodeError as error:
+        raise _not_utf8(path, number, error) from None
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise InputError(f"{path}: damaged gzip data ({error})", fix="fetch or pack the file again") from None
     except OSError as error:
@@ -252,13 +252,12 @@ def _foreign(path: Path, data: bytes) -> InputError:
     )
 
 
-def decoded(line: bytes, place: str) -> str:
-    """A line as text; one that is not UTF-8 is refused, with its `place` in the message."""
-    try:
-        return line.decode()
-    except UnicodeDecodeError as error:
-        raise InputError(
-            f"{place}: not UTF-8 text (byte {error.start + 1} of the line is 0x{line[error.start]:02x})",
-            allowed="UTF-8",
-            fix="convert the file, for example with iconv",
-        ) from None
+def _not_utf8(path: Path, first: int, error: UnicodeDecodeError) -> InputError:
+    """The error for lines that are not UTF-8, of which `first` is the number of the first."""
+    before = error.object[: error.start]
+    line, byte = first + before.count(b"\n"), error.start - before.rfind(b"\n")
+    return InputError(
+        f"{path}, line {line}: not UTF-8 text (byte {byte} of the line is 0x{error.object[error.start]:02x})",
+        allowed="UTF-8",
+        fix="convert the file, for example with iconv",
+    )

@@ -95,7 +95,7 @@ def test_arrow_and_json_read_the_same(tmp_path, records, ascii_only):
 
 
 @settings(max_examples=60)
-@given(st.binary(min_size=1, max_size=200).map(lambda data: b"ab" + data), st.integers(1, 50))
+@given(st.text(min_size=1, max_size=100).map(lambda text: b"ab" + text.encode()), st.integers(1, 50))
 def test_blocks_are_the_file(tmp_path, monkeypatch, content, size):
     resize(monkeypatch, text_bytes=size)
     for name, written in (("f", content), ("packed", gzip.compress(content))):  # known by its first bytes
@@ -106,3 +106,14 @@ def test_blocks_are_the_file(tmp_path, monkeypatch, content, size):
         numbers = [number for block in whole for number, _ in block.lines()]
         assert numbers == list(range(1, 1 + len(content.removesuffix(b"\n").split(b"\n"))))
         assert sum(block.advance for block in whole) == len(written)
+        (one,) = read_blocks(tmp_path / name, whole=True)
+        assert (one.first, one.rows, one.data) == (1, len(numbers), joined)
+
+
+@pytest.mark.parametrize("size", [1, 3, 50])
+def test_the_byte_that_is_not_utf8_is_named(tmp_path, monkeypatch, size):
+    resize(monkeypatch, text_bytes=size)
+    path = tmp_path / "f"
+    path.write_bytes("é\n\n\ufeffaé".encode() + b"\xff\nb\xff\n")
+    with pytest.raises(InputError, match=r"f, line 3: not UTF-8 text \(byte 4 of the line is 0xff\)"):
+        list(read_blocks(path))

@@ -177,6 +177,8 @@ def test_tables_follow_the_same_rules(kind: type) -> None:
     assert rows(columns_of(np.array([1, 2, 1], kind))) == [("q", "d", 1), ("q", "e", 2)]
     with pytest.raises(InputError, match=r"row 2: query 'q' and passage 'd' have grade 3.*but 1.* row 0"):
         columns_of(np.array([1, 2, 3], kind))
+    with pytest.raises(InputError, match=r"row 2: query 'q' and passage 'd' have grade 3.*but 1.* row 0"):
+        columns_of(np.array([1, 1, 3], kind), ("d", "d", "d"))
     for name, problem in (("e x", "is 'e x'"), ("", "is ''")):
         with pytest.raises(InputError, match=f"row 1: the passage's id {problem}"):
             columns_of(np.array([1, 2, 1], kind), ("d", name, "d"))

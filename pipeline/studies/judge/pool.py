@@ -22,7 +22,7 @@ import pyarrow as pa
 from pipeline.comparison.inputs import CONTENT_OF, ResultLike, read_results
 from pipeline.core.errors import InputError
 from pipeline.core.records import Collection, Int64, Qrels, from_numpy
-from pipeline.formats.judgments import GRADE_RULE, is_grade
+from pipeline.formats.judgments import BEIR, GRADE_RULE
 from pipeline.metrics.scoring import row_numbers
 from pipeline.results.folder import CollectionResult
 from pipeline.storage import whole_files
@@ -189,7 +189,7 @@ def read_grades(path: Path) -> Grades:
         if not text.strip():
             empty += 1
             continue
-        if not is_grade(text.strip()):
+        if not BEIR.allows(text.strip()):
             raise InputError(f"{path}, line {number}: grade {text!r}", allowed=f"{GRADE_RULE}, or nothing")
         grade = float(text)
         grade = int(grade) if grade.is_integer() else grade
