@@ -24,10 +24,10 @@ LINES: dict[str, int] = {
     "comparison": 1340,
     "config": 2620,
     "core": 1890,
-    "data": 2040,
+    "data": 2030,
     "encoders": 5890,
     "engines": 1300,
-    "formats": 1810,
+    "formats": 1800,
     "metrics": 1830,
     "models": 2360,
     "native": 3710,
@@ -38,8 +38,8 @@ LINES: dict[str, int] = {
     "search": 2570,
     "storage": 1370,
     "studies": 10830,
-    "spine": 32100,
-    "whole": 46640,
+    "spine": 32080,
+    "whole": 46610,
 }
 """The most lines of each package, of the modules at the top, of the spine and of the whole."""
 SETTINGS: dict[str, int] = {

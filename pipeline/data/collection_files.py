@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pipeline.core.records import Array, BoolArray, Chunks, Collection, Facts, Int64, Qrels, Texts, from_numpy
-from pipeline.formats.columns import string_buffers
 from pipeline.formats.judgments import Judgments
 from pipeline.formats.texts import BATCH_ROWS
 from pipeline.storage.artifacts import Artifact, Draft
@@ -119,17 +118,13 @@ def hash_rows(ids: pa.Array | pa.ChunkedArray, texts: pa.Array | pa.ChunkedArray
     a collision.
     """
     import pyarrow as pa
+    import pyarrow.compute as pc
 
     total = int.from_bytes(bytes.fromhex(others), "little")
-    for batch in pa.table({"id": ids, "text": texts}).to_batches():
-        (id_ends, of_ids), (text_ends, of_texts) = map(string_buffers, batch.columns)
-        names, values = of_ids.data, of_texts.data
-        ends, stops = id_ends.tolist(), text_ends.tolist()
-        for row in range(len(batch)):
-            hashed = blake2b(names[ends[row] : ends[row + 1]], digest_size=HASH_BYTES)
-            hashed.update(b"\t")  # which no id holds
-            hashed.update(values[stops[row] : stops[row + 1]])
-            total += int.from_bytes(hashed.digest(), "little")
+    for batch in pa.table({"id": ids, "text": texts}).to_batches(max_chunksize=BATCH_ROWS):
+        rows = pc.binary_join_element_wise(*batch.columns, "\t")  # which no id holds
+        for row in rows.cast(pa.binary()).to_pylist():
+            total += int.from_bytes(blake2b(row, digest_size=HASH_BYTES).digest(), "little")
     return (total % (1 << 8 * HASH_BYTES)).to_bytes(HASH_BYTES, "little").hex()
 
 

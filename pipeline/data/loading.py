@@ -17,11 +17,9 @@ The rules, for every source:
 from __future__ import annotations
 
 import hashlib
-import sys
 from collections.abc import Callable, Container, Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
-from itertools import repeat
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -90,39 +88,41 @@ def identify(config: DataSettings, source: Source | None = None) -> Identity:
 def load(source: Source, config: DataSettings, draft: Draft, progress: Progress = silent) -> JsonObject:
     """Make a collection's files from its source; returns facts, as JSON.
 
-    `titles` counts the passages with one; `content` has hashes that are the same for the same texts in any
-    order, from any source. In `missing`, `relevant` counts judgments of grade 1 or higher, and `queries` the
-    judged queries without a text. `note` is what to know of the collection, if anything.
+    `content` has hashes of the texts, the same in any order and from any source. In `missing`, `relevant`
+    counts judgments of a grade above 0, and `queries` the judged queries without a text.
     """
     judgments = add_excluded(source, source.judgments(), config)
     queries = _select_queries(source, judgments, config)
     of_kept_query = queries.rows[judgments.queries] >= 0
-    corpus = WrittenCorpus(np.full(len(judgments.passage_ids), -1, np.int64))
-    with draft.file(CORPUS) as path:
-        with closing(_read_corpus(source, judgments, of_kept_query, config, corpus, progress)) as texts:
-            content = write_texts(path, texts)
-        rows = corpus.rows[judgments.passages]
+    kept_ids = judgments.passage_ids.take(from_numpy(np.unique(judgments.passages[of_kept_query])))
+    passage_counts = PassageCounts()
+    reading = closing(_read_corpus(source, kept_ids, config, passage_counts, progress))
+    with draft.file(CORPUS) as path, reading as texts:
+        content = write_texts(path, texts)
+        corpus = open_texts(path)
+        passage_rows = _rows_of(judgments.passage_ids, corpus.ids)
+        rows = passage_rows[judgments.passages]
         lacking = of_kept_query & (rows < 0)
-        if of_kept_query.any() and not (of_kept_query & ~lacking).any():
-            raise _nothing_left(judgments, "passage", judgments.passage_ids, open_texts(path).ids)
+        if lacking.any() and (lacking == of_kept_query).all():
+            raise _nothing_left(judgments, "passage", judgments.passage_ids, corpus.ids)
         relevant, judged = rows[of_kept_query & (judgments.grades > 0)], rows[of_kept_query]
-        counts = _count_texts(open_texts(path).texts, queries.table.column("text"), relevant, judged)
+        counts = _count_texts(corpus.texts, queries.table.column("text"), relevant, judged)
     kept = of_kept_query & ~lacking if config.missing_passages == "drop" else of_kept_query
     with draft.file(QUERIES) as path:
         asked = write_texts(path, (batch.columns for batch in queries.table.to_batches()))
-    qrels = write_judgments(draft, judgments, kept, queries.rows, corpus.rows, corpus.kept)
+    qrels = write_judgments(draft, judgments, kept, queries.rows, passage_rows, len(corpus))
     notes = list(filter(None, [getattr(source, "note", "")]))
-    if corpus.kept < corpus.read:
-        size = f"{corpus.kept:,} of {corpus.read:,} passages"
-        notes.append(f"slice: {size}, judged or drawn at random: scores are too high")
+    if left_out := passage_counts.left_out:
+        size = f"{len(corpus):,} of {len(corpus) + left_out:,}"
+        notes.append(f"slice: {size} passages, judged or drawn at random: scores are too high")
     if faint := int(((qrels.grades > 0) & (qrels.grades < 1)).sum()):
         have = counted(faint, "judgment has", "judgments have")
         notes.append(f"{have} a grade between 0 and 1: not relevant but for measures with a lower rel=N")
     return {
-        "passages": corpus.kept,
+        "passages": len(corpus),
         "queries": len(queries.table),
         "judgments": len(qrels.grades),
-        "titles": corpus.titles,
+        "titles": passage_counts.titles,
         **({"note": "; ".join(notes)} if notes else {}),
         **counts,
         "content": {"passages": content, "queries": asked},
@@ -144,7 +144,7 @@ def load(source: Source, config: DataSettings, draft: Draft, progress: Progress 
         "outside_slice": {
             "queries": int((queries.seen & (queries.rows < 0)).sum()),
             "judgments": judgments.outside + int((queries.seen[judgments.queries] & ~of_kept_query).sum()),
-            "passages": corpus.read - corpus.kept,
+            "passages": left_out,
         },
     }
 
@@ -164,69 +164,70 @@ def _select_queries(source: Source, judgments: Judgments, config: DataSettings) 
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    rows = np.full(len(judgments.query_ids), -1, np.int64)
-    seen = np.zeros(len(rows), np.bool_)
-    tables, kept, dropped = [], 0, 0
-    most = sys.maxsize if config.queries is None else config.queries
-    number_of = {name: number for number, name in enumerate(judgments.query_ids.to_pylist())}
-    for batch in _checked(source.queries, "query"):
-        number = np.fromiter(map(number_of.get, batch.ids.to_pylist(), repeat(-1)), np.int64, len(batch))
-        seen[number[number >= 0]] = True
-        wanted = np.flatnonzero((number >= 0) | (config.unjudged_queries == "keep"))
-        dropped += len(batch) - len(wanted)
-        chosen = wanted[: most - kept]
-        hits = np.flatnonzero(number[chosen] >= 0)
-        rows[number[chosen[hits]]] = kept + hits
-        kept += len(chosen)
-        texts = batch.texts.take(chosen)
-        texts = pc.utf8_lower(texts) if config.lowercase_queries else texts
-        tables.append(pa.table({"id": batch.ids.take(chosen), "text": texts}))
+    table = pa.concat_tables(
+        pa.table({"id": batch.ids, "text": batch.texts}) for batch in _checked(source.queries, "query")
+    )
+    seen = pc.is_in(judgments.query_ids, value_set=table.column("id")).to_numpy(zero_copy_only=False)
     if len(seen) and not seen.any():
-        raise _nothing_left(judgments, "query", judgments.query_ids, next(source.queries()).ids)
-    return SelectedQueries(pa.concat_tables(tables), rows, seen, dropped)
+        raise _nothing_left(judgments, "query", judgments.query_ids, table.column("id"))
+    judged = pc.is_in(table.column("id"), value_set=judgments.query_ids)
+    wanted = table if config.unjudged_queries == "keep" else table.filter(judged)
+    chosen = wanted.slice(0, config.queries)
+    if config.lowercase_queries:
+        chosen = chosen.set_column(1, "text", pc.utf8_lower(chosen.column("text")))
+    rows = _rows_of(judgments.query_ids, chosen.column("id"))
+    return SelectedQueries(chosen, rows, seen, len(table) - len(wanted))
+
+
+def _rows_of(judged: pa.Array, ids: pa.ChunkedArray) -> Int64:
+    """The row of each of the ids `judged` among `ids`, int64 [judged]; -1 where it is not there."""
+    import pyarrow.compute as pc
+
+    ids = ids.cast(judged.type)
+    hits = pc.indices_nonzero(pc.is_in(ids, value_set=judged))
+    rows = np.full(len(judged), -1, np.int64)
+    rows[pc.index_in(ids.take(hits), value_set=judged).to_numpy()] = hits.to_numpy()
+    return rows
 
 
 @dataclass
-class WrittenCorpus:
-    """What is known of a corpus once it is written."""
+class PassageCounts:
+    """What is counted of a corpus as it is read."""
 
-    rows: Int64  # [judged passages], the row of each in the file; -1 if it was not written
-    read: int = 0  # passages of the source
-    kept: int = 0  # passages written
-    titles: int = 0  # of those that have one
+    titles: int = 0  # of passages that have one
+    left_out: int = 0  # passages outside the slice
 
 
 def _read_corpus(
-    source: Source,
-    judgments: Judgments,
-    of_kept_query: BoolArray,
-    config: DataSettings,
-    corpus: WrittenCorpus,
-    progress: Progress,
+    source: Source, judged: pa.Array, config: DataSettings, counts: PassageCounts, progress: Progress
 ) -> Generator[tuple[pa.Array, pa.Array]]:
-    """The ids and texts of the passages of a slice, with their titles; fills in `corpus`.
+    """The ids and texts of the passages of a slice, with their titles; fills in `counts`.
 
-    Every slice has the passages of the judgments that `of_kept_query`, bool [j], marks.
+    Every slice has the passages with the ids `judged`, Arrow strings.
     """
-    judged = np.unique(judgments.passages[of_kept_query])
-    wanted = dict(zip(judgments.passage_ids.take(judged).to_pylist(), judged.tolist(), strict=True))
-    keep, (total, unit) = None, source.size()
+    import pyarrow.compute as pc
+
+    batches, (total, unit) = _checked(source.passages, "passage"), source.size()
     if isinstance(config.corpus, int):
         with progress("drawing passages", total, unit) as bar:
-            keep = _sample(_checked(source.passages, "passage"), wanted, config.corpus, bar)
-    batches = _checked(source.passages, "passage") if keep is None else source.passages()
+            keep = _sample(batches, set(judged.to_pylist()), config.corpus, bar)
+        counts.left_out = int(np.count_nonzero(~keep))
+        batches = _only(keep, source.passages())
     with progress("reading passages", total, unit) as bar:
         for batch in batches:
-            chosen = batch if keep is None else batch.take(np.flatnonzero(keep[corpus.read :][: len(batch)]))
-            number = np.fromiter(map(wanted.get, chosen.ids.to_pylist(), repeat(-1)), np.int64, len(chosen))
-            hits = np.flatnonzero(number >= 0)
-            corpus.rows[number[hits]] = corpus.kept + hits
-            corpus.read += len(batch)
-            corpus.kept += len(chosen)
-            if chosen.titles is not None:
-                corpus.titles += len(chosen) - chosen.titles.to_pylist().count("")
-            yield chosen.ids, chosen.joined(config.title_separator)
+            if batch.titles is not None:
+                counts.titles += int(np.count_nonzero(pc.binary_length(batch.titles)))
+            yield batch.ids, batch.joined(config.title_separator)
             bar.update(batch.advance)
+
+
+def _only(keep: BoolArray, batches: Iterator[Batch]) -> Iterator[Batch]:
+    """The records that `keep`, bool [records], marks."""
+    start = 0
+    for batch in batches:
+        rows = np.flatnonzero(keep[start : start + len(batch)])
+        start += len(batch)
+        yield batch.take(rows)
 
 
 def draw(passage_id: str, seed: int = 0) -> int:
@@ -290,14 +291,9 @@ def _refuse_duplicates(batches: Iterator[Batch], suspects: set[int], what: str) 
 def _count_texts(
     texts: pa.ChunkedArray, queries: pa.ChunkedArray, relevant: Int64, judged: Int64
 ) -> dict[str, int]:
-    """Count texts that are empty, and those that are copies of another text.
+    """Count texts that are empty, by `BLANK`, unjudged copies of relevant passages, and queries as passages.
 
-    `texts` and `queries` are Arrow strings; `relevant` and `judged` int64, the rows of passages that are so
-    for any query, of which some are -1.
-
-    Returns:
-        `empty_texts` and `empty_queries`, see `BLANK`; `unjudged_copies`, passages that nobody judged, with
-        the text of a relevant one; and `queries_as_passages`, queries whose text is a passage.
+    `relevant` and `judged` are int64, the rows of passages that are so for any query, some of them -1.
     """
     import pyarrow as pa
     import pyarrow.compute as pc

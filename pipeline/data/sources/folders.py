@@ -94,7 +94,7 @@ class FolderSource:
 
     def size(self) -> tuple[int | None, str]:
         """Bytes of the corpus file."""
-        return _bytes_of(self.corpus_file), "B"
+        return self.corpus_file.stat().st_size, "B"
 
     def passages(self) -> Iterator[Batch]:
         """The corpus."""
@@ -146,25 +146,29 @@ def open_folder(settings: PathSettings | SampleSettings) -> FolderSource:
 
 
 def _file(layout: FolderLayout, folder: Path, part: str, split: str) -> Path:
-    """The file of a part of the layout, plain or with `.gz`."""
+    """The file of a part of the layout, plain or with `.gz`; refused if further parts of it are beside it."""
     name = part.format(split=split)
-    for path in (folder / name, folder / f"{name}.gz"):
-        if path.is_file():
-            stem, ending = name.rsplit(".", 1)
-            shards = sorted(folder.glob(f"{stem}[-_.][0-9]*.{ending}*")) if part != layout.qrels else []
-            if shards:  # that look like further parts of it
-                others = ", ".join(each.name for each in shards[:3])
-                raise InputError(
-                    f"{folder}: {path.name} and {others}, of which only the first would be read",
-                    allowed=f"all in {path.name}",
-                    fix="join the files, or move the others elsewhere",
-                )
-            return path
+    path = next((path for path in (folder / name, folder / f"{name}.gz") if path.is_file()), None)
+    if path is None:
+        raise _lacks(layout, folder, part, name)
+    stem, ending = name.rsplit(".", 1)
+    if part != layout.qrels and (shards := sorted(folder.glob(f"{stem}[-_.][0-9]*.{ending}*"))):
+        raise InputError(
+            f"{folder}: {path.name} and {', '.join(each.name for each in shards[:3])}, "
+            "of which only the first would be read",
+            allowed=f"all in {path.name}",
+            fix="join the files, or move the others elsewhere",
+        )
+    return path
+
+
+def _lacks(layout: FolderLayout, folder: Path, part: str, name: str) -> InputError:
+    """The error for a folder without the file of a part."""
     splits = _splits(layout, folder)
     fix = "add the file, or check data.path and data.split"
     if part == layout.qrels and not splits:
         fix += "; data.unjudged_queries: keep needs no judgments"
-    raise InputError(
+    return InputError(
         f"{folder}: no file {name} (plain or .gz)"
         + (f"; its judgments are of split {' and '.join(splits)}" if splits else ""),
         allowed=layout.expected,
@@ -200,7 +204,7 @@ class TableSource:
 
     def size(self) -> tuple[int | None, str]:
         """Bytes of the file of passages."""
-        return _bytes_of(Path(self.settings.corpus_file)), "B"
+        return Path(self.settings.corpus_file).stat().st_size, "B"
 
     def passages(self) -> Iterator[Batch]:
         """The rows of the file of passages."""
@@ -245,11 +249,6 @@ def open_table(settings: TableSettings) -> TableSource:
             found = f"data.{name} {path}: {'is a folder' if Path(path).is_dir() else 'no such file'}"
             raise InputError(found, allowed="a CSV, TSV, Parquet or JSON lines file", fix="check the path")
     return TableSource(settings, settings.query_id, Path(settings.queries_file))
-
-
-def _bytes_of(path: Path) -> int | None:
-    """The size of a file; None of one that is gone meanwhile, which its reader refuses."""
-    return path.stat().st_size if path.is_file() else None
 
 
 def _identity(file: str, columns: list[str | None]) -> JsonObject:
