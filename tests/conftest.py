@@ -408,12 +408,12 @@ def local_run(make_once: Callable[..., Path]) -> Path:
     def fill(folder: Path) -> None:
         import workplaces
 
-        from pipeline.run import Benchmark
-        from pipeline.storage import Store, open_embeddings, read_rows
+        from pipeline.run import Benchmark, Session
+        from pipeline.storage import open_embeddings, read_rows
 
         (folder / "c.yaml").write_text(SERVED, encoding="utf-8")
         workplaces.run(folder)
-        made = Benchmark(workplaces.config(folder), Store(folder / "indexes"))
+        made = Benchmark(workplaces.config(folder), Session())
         collection, vectors = made.collection, {}
         for role in ("passages", "queries"):
             texts = getattr(collection, role).texts.to_pylist()

@@ -18,8 +18,7 @@ from pipeline.config import Config
 from pipeline.core import Ranking
 from pipeline.results import SettingRecord, read_result, result_table, stage_table
 from pipeline.retrievers import open_ranking, save_ranking
-from pipeline.run import Benchmark
-from pipeline.storage import Store
+from pipeline.run import Benchmark, Session
 from pipeline.studies.page import render_page
 
 STAGES = ("data", "passages", "queries", "index", "search", "evaluate")
@@ -99,12 +98,12 @@ def test_a_file_that_changes_under_a_run_is_refused_and_nothing_of_it_kept(
 ) -> None:
     """As one does that somebody edits, or trains, after a run has hashed it and before it is read."""
     settings = ("name=u", f"cache={workplace}/empty", model)
-    benchmark = Benchmark(config(workplace, *settings), Store(workplace / "empty"))
+    benchmark = Benchmark(config(workplace, *settings), Session())
     benchmark.check()
     before = (workplace / name).read_bytes()
     (workplace / name).write_bytes(before.replace(b"the", b"thy").replace(b"\t1\n", b"\t2\n"))
     with pytest.raises(InputError, match="changed while the run was reading it"):
-        benchmark.run()
+        benchmark.ensure("search", "evaluate")
     assert not list((workplace / "empty").glob("passages/*/rows-*"))
     assert not list((workplace / "empty").glob("openvino/*/finished.jsonl"))
     (workplace / name).write_bytes(before)
@@ -114,10 +113,10 @@ def test_a_file_that_changes_under_a_run_is_refused_and_nothing_of_it_kept(
 @pytest.mark.parametrize("name", ["corpus.jsonl", "queries.jsonl", "qrels/test.tsv"])
 def test_a_file_that_is_gone_when_it_is_read_is_bad_input(workplace: Path, name: str) -> None:
     settings = ("name=u", f"cache={workplace}/empty", "model={backend: bm25}")
-    benchmark = Benchmark(config(workplace, *settings), Store(workplace / "empty"))
+    benchmark = Benchmark(config(workplace, *settings), Session())
     (workplace / "data" / name).unlink()
     with pytest.raises(InputError, match=f"data/{name}: cannot be read: No such file"):
-        benchmark.run()
+        benchmark.ensure("search", "evaluate")
 
 
 def test_scores_are_made_again_of_other_hits_under_the_same_key(
@@ -125,7 +124,7 @@ def test_scores_are_made_again_of_other_hits_under_the_same_key(
 ) -> None:
     """As an index that other threads or a GPU have built may find them."""
     before = run(workplace)["metrics"]
-    benchmark = Benchmark(config(workplace), Store(workplace / "indexes"))
+    benchmark = Benchmark(config(workplace), Session())
     found = open_ranking(benchmark.ensure("search"))
     other = Ranking(np.roll(found.passages, 1, axis=1), np.array(found.scores))
 

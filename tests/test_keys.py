@@ -224,7 +224,7 @@ def swap(path: Path) -> None:
 
 def keys(folder: Path, base: str, *settings: str) -> dict[str, str]:
     config = load_config(folder / f"{base}.yaml", settings)
-    recipes = Benchmark(config, Store(folder / "indexes")).recipes
+    recipes = Benchmark(config, Session(), cache=Store(folder / "indexes")).recipes
     found: dict[str, list[str]] = {}
     for role, recipe in recipes.items():  # the same stage of several parts counts as one
         found.setdefault(role.rpartition("/")[2], []).append(recipe.key)
@@ -467,9 +467,8 @@ def test_benchmarks_that_share_what_was_hashed_have_the_keys_they_have_alone(unc
     """An int8 model is calibrated on the passages of its own benchmark."""
     settings = [["model.precision=int8", f"data.path={name}"] for name in ("data", "other")]
     settings.append(["model.query_instruction='find: '"])
-    together = [
-        *map(Session().benchmark, [load_config(unchanged / "files.yaml", given) for given in settings])
-    ]
+    session = Session()
+    together = [Benchmark(load_config(unchanged / "files.yaml", given), session) for given in settings]
     for benchmark, given in zip(together, settings, strict=True):
         assert {stage: r.key for stage, r in benchmark.recipes.items()} == keys(unchanged, "files", *given)
     one, other, third = (benchmark.recipes["passages"].plain for benchmark in together)

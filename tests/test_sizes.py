@@ -34,12 +34,12 @@ LINES: dict[str, int] = {
     "report": 300,
     "results": 1100,
     "retrievers": 2600,
-    "run": 1640,
+    "run": 1630,
     "search": 2570,
     "storage": 1370,
     "studies": 10830,
-    "spine": 32080,
-    "whole": 46610,
+    "spine": 32060,
+    "whole": 46600,
 }
 """The most lines of each package, of the modules at the top, of the spine and of the whole."""
 SETTINGS: dict[str, int] = {

@@ -68,17 +68,18 @@ def _model_records(configs: Iterable[Config]) -> Iterator[Facts]:
     from pipeline.config.settings import RunsModel
     from pipeline.encoders.opener import Opener
     from pipeline.models.model import model_record
-    from pipeline.run.benchmark import Session
+    from pipeline.retrievers.retriever import Identities
+    from pipeline.storage.store import Store
 
-    known = set[str]()
-    with Session() as session:
-        for config in of_each_collection(list(configs)):
-            store = session.store(config)
-            settled = session.identities.settle(config)
+    known, identities = set[str](), Identities()
+    for config in of_each_collection(list(configs)):
+        identities.cache = Path(config.cache)
+        with Store(identities.cache) as store:
+            settled = identities.settle(config)
             for section in [each for one in (*settled.parts, settled) for each in (one.model, one.rerank)]:
                 if not isinstance(section, RunsModel):
                     continue
-                opener = session.identities.resolve(section)
+                opener = identities.resolve(section)
                 key = repr((opener.settings, opener.model)) if isinstance(opener, Opener) else ""
                 if isinstance(opener, Opener) and key not in known:
                     known.add(key)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import tee
 from typing import TYPE_CHECKING
 
@@ -27,20 +27,19 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
+@dataclass(eq=False)
 class LocalEngine(Engine):
     """This process does one part after the other; `open_model` loads the model, if a job needs one."""
 
     kind = "local"
     workers = 1
-
-    def __init__(self, open_model: Callable[[], Content] | None = None) -> None:
-        self._open_model = open_model
-        self._model: Content = None
+    open_model: Callable[[], Content] | None = None
+    _model: Content = field(default=None, init=False)
 
     @override
     def load(self, parts: int) -> None:
-        if self._model is None and self._open_model:
-            self._model = self._open_model()
+        if self._model is None and self.open_model:
+            self._model = self.open_model()
 
     @override
     def start(self, parts: int) -> None:
@@ -135,17 +134,12 @@ def search_part(
     return faiss_index.open_searcher(index, search, stored, ids).search(queries, search.top_k, bar)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class EngineFactory:
-    """Opens an engine; those of one `key` open the same one."""
+    """Opens an engine; equal ones open the same, as a session resolves equal sections once."""
 
     source: ModelSource | None  # what its workers load, or ask; None if they need no model
     config: EngineConfig | None  # the kind of engine; None where the server of `source` is asked
-
-    @cached_property
-    def key(self) -> Hashable:
-        """All that shapes the engine and the model of its workers: a session resolves equal sections once."""
-        return self.config and self.config.model_dump_json(), id(self.source)
 
     def __call__(self, store: Store) -> Engine:
         """Open the engine; what a backend converts is in `store`.
@@ -193,16 +187,21 @@ def check_engine(config: EngineConfig, source: ModelSource) -> None:
     if config.kind == "ray":
         require("ray", "ray", "engine.kind: ray")
     elif isinstance(source, Opener) and (config.workers or config.devices):
-        name, value = ("workers", config.workers) if config.workers else ("devices", config.devices)
-        section = "rerank" if isinstance(source, PairOpener) else "model"
-        kinds = {device.partition(":")[0] for device in config.devices or [source.device]}
-        if kinds != {source.device.partition(":")[0]}:
-            raise InputError(
-                f"engine.{name}: {value}, and {section}.device is {source.device}",
-                allowed="the same kind of device for both",
-                fix=f"set {section}.device to {kinds.pop()}",
-            )
-        check_gpus(f"engine.{name}: {value}", devices_of(config, source), f"{section}.device")
+        _check_devices(config, source)
+
+
+def _check_devices(config: EngineConfig, source: Opener) -> None:
+    """Refuse processes on devices of another kind than the model's, or on GPUs that are not there."""
+    name, value = ("workers", config.workers) if config.workers else ("devices", config.devices)
+    section = "rerank" if isinstance(source, PairOpener) else "model"
+    kinds = {device.partition(":")[0] for device in config.devices or [source.device]}
+    if kinds != {source.device.partition(":")[0]}:
+        raise InputError(
+            f"engine.{name}: {value}, and {section}.device is {source.device}",
+            allowed="the same kind of device for both",
+            fix=f"set {section}.device to {kinds.pop()}",
+        )
+    check_gpus(f"engine.{name}: {value}", devices_of(config, source), f"{section}.device")
 
 
 def check_gpus(setting: str, devices: Sequence[str], device: str) -> None:

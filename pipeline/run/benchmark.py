@@ -11,7 +11,7 @@ import shutil
 import time
 from collections.abc import Container
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,6 @@ from pipeline.core.errors import InputError
 from pipeline.core.records import Collection, Facts
 from pipeline.core.result_records import ONLY_WHERE_MEASURED, StageRow
 from pipeline.data.collection_files import CORPUS
-from pipeline.encoders.opener import Opener, TextOpener
 from pipeline.engines.base import Engine
 from pipeline.engines.engine import EngineFactory, check_engine
 from pipeline.retrievers.kinds import make_retriever
@@ -54,23 +53,13 @@ class Session(AbstractContextManager["Session"]):
     identities: Identities = field(default_factory=Identities, init=False)
     # Folders of the artifacts made here, which `fresh` does not make again.
     made: set[Path] = field(default_factory=set, init=False)
-    _stores: dict[Path, Store] = field(default_factory=dict, init=False)
+    stores: dict[Path, Store] = field(default_factory=dict, init=False)
     _engine: tuple[EngineFactory, Engine] | None = field(default=None, init=False)
-
-    def store(self, config: Config) -> Store:
-        """The store of a config's cache."""
-        root = Path(config.cache)
-        self.identities.cache = self.identities.cache or root
-        return self._stores.setdefault(root, Store(root))
-
-    def benchmark(self, config: Config, progress: Progress = silent) -> Benchmark:
-        """The benchmark of a config; those of one cache share its store."""
-        return Benchmark(config, self.store(config), self, progress)
 
     def engine(self, factory: EngineFactory | None, store: Store) -> Engine:
         """The engine of a factory; another one is closed first."""
         assert factory, "a stage whose work is not divided"
-        if self._engine is None or self._engine[0].key != factory.key:
+        if self._engine is None or self._engine[0] != factory:
             self.close_engine()
             self._engine = factory, factory(store)
         return self._engine[1]
@@ -84,24 +73,11 @@ class Session(AbstractContextManager["Session"]):
     @override
     def __exit__(self, *_: object) -> None:
         self.close_engine()
-        for store in self._stores.values():
+        for store in self.stores.values():
             store.close()
 
 
-def stage_row(stage: str, artifact: Artifact | None, key: str = "", reused: bool = False) -> StageRow:
-    """What a result says of a stage, with what `pipeline.core.machine.Meter` measured.
-
-    The artifact is None where it was not needed and does not exist.
-    """
-    made = artifact.made if artifact else {}
-    of_all = StageRow.model_fields.keys() - ONLY_WHERE_MEASURED
-    figures = {name: made.get(name) for name in StageRow.model_fields if name in made or name in of_all}
-    size = sum(entry["bytes"] for entry in artifact.files.values()) if artifact else None
-    known = {"stage": stage, "key": key, "reused": reused, "bytes": size, "made_at": made.get("at")}
-    return StageRow(**{**figures, **known})
-
-
-@dataclass
+@dataclass(eq=False)
 class Benchmark:
     """The stages of one config.
 
@@ -109,9 +85,9 @@ class Benchmark:
 
     Args:
         config: The settings as they were given.
-        store: Where artifacts are kept.
-        session: What it shares with other benchmarks.
+        session: What it shares with other benchmarks: those of one cache share its store.
         progress: Opens progress bars.
+        cache: Where artifacts are kept, in place of the config's cache.
 
     Attributes:
         resolved_config: The settings, with the backend that `auto` takes in place of `auto`.
@@ -124,19 +100,20 @@ class Benchmark:
     """
 
     config: Config
-    store: Store
-    session: Session = field(default_factory=Session)
+    session: Session
     progress: Progress = silent
+    cache: InitVar[Store | None] = None
     seconds: float = field(default=0.0, init=False)
     _checked: bool = field(default=False, init=False)
     _confirmed: bool = field(default=False, init=False)
-    _opened: Facts = field(default_factory=dict, init=False)
     _artifacts: dict[str, Artifact] = field(default_factory=dict, init=False)
     _made: set[str] = field(default_factory=set, init=False)
     _outdated: set[str] = field(default_factory=set, init=False)
 
-    def __post_init__(self) -> None:
-        config, identities = self.config, self.session.identities
+    def __post_init__(self, cache: Store | None) -> None:
+        config, root, identities = self.config, Path(self.config.cache), self.session.identities
+        self.store = cache or self.session.stores.setdefault(root, Store(root))
+        identities.cache = identities.cache or root
         identity = identities.collection(config.data)
         collection = plan.collection_stage(config, identity)
         corpus = self.store.folder(collection.recipe({})).absolute() / CORPUS
@@ -150,36 +127,6 @@ class Benchmark:
             self.recipes[role] = stage.recipe(keys)
             keys[role] = self.recipes[role].key
 
-    def describe_models(self) -> tuple[list[Facts], list[Facts]]:
-        """What runs each model, whether that was left to `auto`, and what had to be guessed of it.
-
-        And of each model for texts its settings, their sources, and how its rows were compared.
-        """
-        used, settings = [], []
-        for source in self.retriever.sources:
-            if not isinstance(source, Opener):
-                continue
-            section, model = source.settings, source.model
-            facts = {"name": section.label, "backend": section.backend, "precision": model.precision}
-            used.append({**facts, "auto": section.source_of("backend") == "auto"})
-            if isinstance(source, TextOpener):
-                if model.guessed:
-                    used[-1]["guessed"] = model.guessed
-                decided = {name: value._asdict() for name, value in model.decided.items()}
-                settings.append({"name": model.name, "settings": decided})
-                if source.conversion and (compared := source.comparison(self.store)):
-                    settings[-1]["comparison"] = compared
-        return used, settings
-
-    def has(self, name: str) -> bool:
-        """Whether a stage's artifact exists, and may be used; its bytes are not read."""
-        return not self._must_recompute(name) and self.store.find(self.recipes[name]) is not None
-
-    def _must_recompute(self, name: str) -> bool:
-        """Whether a stage is made although its artifact may exist."""
-        fresh = self.session.fresh and self.store.folder(self.recipes[name]) not in self.session.made
-        return fresh or name in self._outdated
-
     def check(self) -> None:
         """Refuse, once, settings that do not fit the models or this machine, and links in the cache."""
         if not self._checked:
@@ -190,12 +137,33 @@ class Benchmark:
             self.retriever.check()
         self._checked = True
 
-    def confirm(self) -> None:
-        """Check, once, that served models still return what is cached; keys cannot detect a change."""
-        for source in () if self._confirmed else self.retriever.sources:
-            if source.served:
-                source.confirm(self.store, self.session.fresh)
-        self._confirmed = True
+    def check_collection(self, alone: bool = True) -> None:
+        """Refuse settings that do not fit the collection, and vectors that this machine does not hold.
+
+        Where others run too, a collection that cannot be read fails again when its turn comes. One alone
+        opens its engine first: a missing cluster is found before anything is written.
+
+        Raises:
+            InputError: It says what would fit.
+        """
+        to_make = self.missing(self.retriever.ranking)
+        engine = next(filter(None, (self.stages[name].engine for name in to_make)), None)
+        if alone and engine:
+            self.session.engine(engine, self.store)
+        if not self.store.root.is_dir():
+            log.info("new cache: %s", self.store.root.absolute())
+        try:
+            collection: Collection = self.opened(COLLECTION)
+        except Exception:
+            if alone:
+                raise
+            return
+        for source in self.retriever.sources:
+            if source.stored:
+                source.match(collection)
+        self.retriever.check_collection(collection)
+        if lacking := self.obstacle(len(collection.passages), len(collection.queries), to_make):
+            raise lacking
 
     def obstacle(self, passages: int, queries: int, roles: Container[str]) -> InputError | None:
         """What this machine lacks for the vectors and indexes of some roles; None if it holds them."""
@@ -204,11 +172,13 @@ class Benchmark:
         cache = Path(self.config.cache)
         existing = next(path for path in (cache, *cache.absolute().parents) if path.exists())
         memory = {role: size.memory for role, size in sizes.items()}
-        disk = {role: size.disk - self.written(role) for role, size in sizes.items()}
-        total, free = sum(disk.values()), shutil.disk_usage(existing).free
+        disk = {role: size.disk for role, size in sizes.items()}
+        free = shutil.disk_usage(existing).free
+        if sum(disk.values()) > free:
+            disk = {role: size - self.written(role) for role, size in disk.items()}
         for what, needs, needed, here, where in (
             ("memory", memory, max(memory.values(), default=0), machine.memory_bytes(), "this machine has"),
-            ("disk", disk, total, free, f"the disk of {cache} has free"),
+            ("disk", disk, sum(disk.values()), free, f"the disk of {cache} has free"),
         ):
             if needed <= here:
                 continue
@@ -228,74 +198,102 @@ class Benchmark:
         folder = self.store.folder(self.recipes[role])
         return sum(path.stat().st_size for path in folder.iterdir()) if folder.is_dir() else 0
 
+    def confirm(self) -> None:
+        """Check, once, that served models still return what is cached; keys cannot detect a change."""
+        for source in () if self._confirmed else self.retriever.sources:
+            if source.served:
+                source.confirm(self.store, self.session.fresh)
+        self._confirmed = True
+
+    def engines_to_open(self) -> list[EngineFactory]:
+        """The engine of each stage that has to be made, in order."""
+        stages = (self.stages[name] for name in self.missing(self.retriever.ranking))
+        return [stage.engine for stage in stages if stage.engine]
+
+    def make_with(self, factory: EngineFactory) -> None:
+        """Make the missing stages of one engine, which is then opened once for several benchmarks."""
+        started = time.perf_counter()
+        self.confirm()
+        for name in self.missing(self.retriever.ranking):
+            if self.stages[name].engine == factory:
+                self.ensure(name)
+        self.seconds += time.perf_counter() - started
+
     def missing(self, *targets: str) -> list[str]:
-        """The stages that have to be made for some, in order; what they need and is there is loaded."""
-        needed, missing = set(targets), []
+        """The stages that have to be made for some, in order; what they need and is there is loaded.
+
+        So has what was made from other files than this run uses: their keys do not tell them apart.
+        """
+        session, needed, missing = self.session, set(targets), list[str]()
         for name, stage in reversed(self.stages.items()):
             if name not in needed or name in self._artifacts:
                 continue
-            if not self._must_recompute(name) and (artifact := self.store.load(self.recipes[name])):
+            recipe = self.recipes[name]
+            is_old = session.fresh and self.store.folder(recipe) not in session.made
+            artifact = None if is_old or name in self._outdated else self.store.load(recipe)
+            if artifact:
                 self._artifacts[name] = artifact
             else:
                 missing.append(name)
                 needed |= set(stage.needs)
-        return self.missing(*targets) if self._drop_outdated() else missing[::-1]
-
-    def engines_to_open(self) -> list[EngineFactory]:
-        """The engines of the stages that have to be made, in order."""
-        stages = (self.stages[name] for name in self.missing(self.retriever.ranking))
-        return list({stage.engine.key: stage.engine for stage in stages if stage.engine}.values())
-
-    def make_with(self, factory: EngineFactory) -> None:
-        """Make the missing stages of one engine, ahead of `run`, so that it is opened once for several."""
-        started = time.perf_counter()
-        self.confirm()
-        for name in self.missing(self.retriever.ranking):
-            if (engine := self.stages[name].engine) and engine.key == factory.key:
-                self.ensure(name)
-        self.seconds += time.perf_counter() - started
-
-    def run(self) -> tuple[dict[str, Artifact], list[StageRow]]:
-        """Make the missing artifacts; those of the reported stages, and a row of each stage, in order.
-
-        A stage that was not needed may have no artifact.
-        """
-        try:
-            self.ensure(self.retriever.ranking, plan.SCORES)
-        finally:
-            self._opened.clear()
-        artifacts, rows = {}, []
-        for name, recipe in self.recipes.items():
-            # An artifact that no stage needed counts as used, too.
-            artifact = self._artifacts.get(name) or self.store.find(recipe, used=True)
-            if artifact:
-                artifacts[name] = artifact
-            reused = artifact is not None and name not in self._made
-            rows.append(stage_row(name, artifact, recipe.key, reused))
-        return artifacts, rows
+        used = {artifact.key: artifact.content for artifact in self._artifacts.values()}
+        outdated = {
+            name: source
+            for name, artifact in self._artifacts.items()
+            for source, files in artifact.made.get("from_files", {}).items()
+            if used.get(artifact.made["from"][source], files) != files
+        }
+        for name, source in outdated.items():
+            log.warning("%s: made from another version of %s; recomputing it", name, source)
+            del self._artifacts[name]
+        self._outdated |= outdated.keys()
+        return self.missing(*targets) if outdated else missing[::-1]
 
     def ensure(self, *targets: str) -> Artifact:
-        """Load or make stages, with what they need; the artifact of the last."""
+        """Load or make stages, with what they need; the artifact of the last.
+
+        What another process has made meanwhile is loaded. After each stage, those that were made from what it
+        replaces are missing, too.
+        """
+        session = self.session
         while missing := self.missing(*targets):
-            for name in missing:
-                self._make(name)
-                if self._drop_outdated():  # others were made from what this one replaced
-                    break
+            name = missing[0]
+            stage, recipe = self.stages[name], self.recipes[name]
+            if stage.engine:
+                self.check()
+            with self.store.making(recipe, session.fresh or name in self._outdated) as draft:
+                if draft.artifact is None:
+                    self._made.add(name)
+                    meter = machine.Meter()
+                    open_engine = partial(session.engine, stage.engine, self.store)
+                    context = Context(recipe, self.progress, meter, self.store, open_engine, session.fresh)
+                    inputs = {needed: self.opened(needed) for needed in stage.needs}
+                    draft.facts = stage.make(inputs, draft, context)
+                    varying = [needed for needed in stage.needs if not self.stages[needed].exact_bytes]
+                    draft.made |= meter.figures() | {
+                        "from": {needed: self.recipes[needed].key for needed in stage.needs},
+                        "from_files": {needed: self._artifacts[needed].content for needed in varying},
+                        "hardware": machine.hardware(),
+                        "threads": machine.threads(),
+                        "versions": installation.versions(),
+                    }
+            assert draft.artifact is not None
+            session.made.add(self.store.folder(recipe))
+            self._outdated.discard(name)
+            self._artifacts[name] = draft.artifact
         return self._artifacts[targets[-1]]
 
     def opened(self, name: str) -> Any:
         """The result of a stage, loaded or made, and opened for use."""
         artifact = self.ensure(name)
-        if name not in self._opened:
-            try:
-                self._opened[name] = self.stages[name].open(artifact)
-            except (EOFError, LookupError, RuntimeError, TypeError, ValueError) as error:
-                raise InputError(
-                    f"{artifact.folder} is not a complete artifact of stage {name}: {error}",
-                    allowed="artifacts that a run wrote",
-                    fix="remove that folder, or run again with --fresh",
-                ) from error
-        return self._opened[name]
+        try:
+            return self.stages[name].open(artifact)
+        except (EOFError, LookupError, RuntimeError, TypeError, ValueError) as error:
+            raise InputError(
+                f"{artifact.folder} is not a complete artifact of stage {name}: {error}",
+                allowed="artifacts that a run wrote",
+                fix="remove that folder, or run again with --fresh",
+            ) from error
 
     @property
     def collection(self) -> Collection:
@@ -303,45 +301,25 @@ class Benchmark:
         collection: Collection = self.opened(COLLECTION)
         return collection
 
-    def _make(self, name: str) -> None:
-        """Make a stage whose needs are there, unless another process has made it meanwhile."""
-        stage, recipe, session = self.stages[name], self.recipes[name], self.session
-        if stage.engine:
-            self.check()
-        with self.store.making(recipe, self._must_recompute(name)) as draft:
-            if draft.artifact is None:
-                self._made.add(name)
-                meter = machine.Meter()
-                open_engine = partial(session.engine, stage.engine, self.store)
-                context = Context(recipe, self.progress, meter, self.store, open_engine, session.fresh)
-                inputs = {needed: self.opened(needed) for needed in stage.needs}
-                draft.facts = stage.make(inputs, draft, context)
-                varying = [needed for needed in stage.needs if not self.stages[needed].exact_bytes]
-                draft.made |= meter.figures() | {
-                    "from": {needed: self.recipes[needed].key for needed in stage.needs},
-                    "from_files": {needed: self._artifacts[needed].content for needed in varying},
-                    "hardware": machine.hardware(),
-                    "threads": machine.threads(),
-                    "versions": installation.versions(),
-                }
-        assert draft.artifact is not None
-        session.made.add(self.store.folder(recipe))
-        self._outdated.discard(name)
-        self._artifacts[name] = draft.artifact
+    def stage_rows(self, used: bool = False) -> tuple[dict[str, Artifact], list[StageRow]]:
+        """The artifacts that are there, by role, and what a result says of each stage, in order.
 
-    def _drop_outdated(self) -> bool:
-        """Forget artifacts that were made from other files than this run uses; whether there were any."""
-        used = {self.recipes[name].key: artifact for name, artifact in self._artifacts.items()}
-        outdated = {}
-        for name, artifact in self._artifacts.items():
-            origin = artifact.made
-            for needed, files in origin.get("from_files", {}).items():
-                now = used.get(origin["from"][needed])
-                if now and files != now.content:
-                    outdated[name] = needed
-        for name, needed in outdated.items():
-            log.warning("%s: made from another version of %s; recomputing it", name, needed)
-            del self._artifacts[name]
-            self._opened.pop(name, None)
-        self._outdated |= outdated.keys()
-        return bool(outdated)
+        One that no stage needed may be missing. `used` records that a run uses those that are there.
+        """
+        artifacts, rows = dict[str, Artifact](), list[StageRow]()
+        unknown = dict.fromkeys(StageRow.model_fields.keys() - ONLY_WHERE_MEASURED)
+        for role, recipe in self.recipes.items():
+            artifact = self._artifacts.get(role) or self.store.find(recipe, used)
+            made: Facts = artifact.made if artifact else {}
+            measured = {name: made[name] for name in StageRow.model_fields if name in made}
+            known = {
+                "stage": role,
+                "key": recipe.key,
+                "reused": artifact is not None and role not in self._made,
+                "bytes": sum(entry["bytes"] for entry in artifact.files.values()) if artifact else None,
+                "made_at": made.get("at"),
+            }
+            rows.append(StageRow(**unknown | measured | known))
+            if artifact:
+                artifacts[role] = artifact
+        return artifacts, rows

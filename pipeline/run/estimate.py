@@ -25,9 +25,8 @@ from pipeline.models.tokenizer import token_counter
 from pipeline.results.folder import read_record
 from pipeline.results.records import Manifest, Metrics
 from pipeline.retrievers.retriever import COLLECTION, Retriever
-from pipeline.run.benchmark import Benchmark, Session, stage_row
+from pipeline.run.benchmark import Benchmark, Session
 from pipeline.run.plan import SCORES
-from pipeline.run.running import check_collection
 
 PROBE = {"source": "sample", "corpus": 100, "queries": 20}  # the collection that a probe runs on
 SAMPLED_TEXTS = 500  # whose tokens are counted
@@ -119,7 +118,7 @@ def estimate(benchmark: Benchmark, passages: int, queries: int, roles: Collectio
     measured = _earlier_run(benchmark) or _probed(benchmark)
     sizes = benchmark.retriever.stored_sizes(passages, queries)
     longer: dict[str, float] = {}
-    read = measured and measured.tokens and benchmark.has(COLLECTION)
+    read = measured and measured.tokens and benchmark.store.find(benchmark.recipes[COLLECTION])
     if measured and read and len(benchmark.collection.passages) == passages:  # not those of a probe
         lengths = dict(_mean_tokens(benchmark.retriever, benchmark.collection))
         longer = {role: lengths[role] / was for role, was in measured.tokens.items() if role in lengths}
@@ -135,7 +134,7 @@ def estimate(benchmark: Benchmark, passages: int, queries: int, roles: Collectio
             grows_with = benchmark.stages[role].grows_with
             items = (row.items or 0) * (by_passages if grows_with == "passages" else by_queries)
             work = items * (by_passages if grows_with == "product" else 1) * longer.get(role, 1)
-            if size and size.disk and not benchmark.has(role):
+            if size and size.disk and not benchmark.store.find(benchmark.recipes[role]):
                 work *= 1 - min(benchmark.written(role) / size.disk, 1)
             seconds = work / row.items_per_second if row.items_per_second else None
             memory = row.peak_rss_mb
@@ -207,12 +206,10 @@ def _but_for_data(config: Mapping[str, Any]) -> Facts:
 def _probed(benchmark: Benchmark) -> MeasuredRun | None:
     """What `probe` measured."""
     small = on_sample(benchmark.config, benchmark.session)
-    found = {role: small.store.find(recipe) for role, recipe in small.recipes.items()}
-    collection = found[COLLECTION]
-    if not collection:
+    artifacts, stages = small.stage_rows()
+    if COLLECTION not in artifacts:
         return None
-    rows = {role: stage_row(role, artifact) for role, artifact in found.items() if artifact}
-    facts = collection.facts
+    rows, facts = {row.stage: row for row in stages if row.stage in artifacts}, artifacts[COLLECTION].facts
     return _measured(rows, facts["passages"], facts["queries"], "--probe")
 
 
@@ -229,7 +226,7 @@ def on_sample(config: Config, session: Session) -> Benchmark:
     data = SOURCES.make(**PROBE, chunks=config.data.chunks)
     evaluated = config.evaluate.model_copy(update={"cluster": None})
     changes = {"data": data, "evaluate": evaluated, "expected": ()}
-    return session.benchmark(config.model_copy(update=changes))
+    return Benchmark(config.model_copy(update=changes), session)
 
 
 def probe(config: Config, session: Session) -> None:
@@ -241,14 +238,14 @@ def probe(config: Config, session: Session) -> None:
     small = on_sample(config, session)
     small.check()
     try:
-        check_collection(small, alone=False)
+        small.check_collection(alone=False)
     except InputError as error:
         raise InputError(
             f"{config.name} does not run on a sample: {error.found}",
             allowed=f"what runs on {PROBE['corpus']} passages",
             fix="run a part of the collection instead, with --set data.corpus=N: its result is scaled",
         ) from None
-    small.run()
+    small.ensure(small.retriever.ranking, SCORES)
     session.close_engine()
 
 

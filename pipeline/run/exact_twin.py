@@ -36,8 +36,8 @@ def losses(benchmark: Benchmark) -> Facts:
     flat = IndexConfig(factory=FLAT, metric=index.metric)
     exactly = config.model_copy(update={"index": flat, "search": search.model_copy(update=without)})
     store, session, progress = benchmark.store, benchmark.session, benchmark.progress
-    approximate = Benchmark(config, store, session, progress) if benchmark.config.rerank else benchmark
-    other = Benchmark(exactly, store, session, progress)
+    approximate = Benchmark(config, session, progress, store) if benchmark.config.rerank else benchmark
+    other = Benchmark(exactly, session, progress, store)
     if store.folder(other.recipes["passages"]) in session.made:
         other.ensure("passages")  # an earlier exact search may be of other vectors
     scores = [each.ensure(SCORES) for each in (approximate, other)]

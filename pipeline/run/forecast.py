@@ -18,6 +18,7 @@ from pipeline.retrievers.retriever import COLLECTION
 from pipeline.run import estimate
 from pipeline.run.benchmark import Benchmark, Session
 from pipeline.run.estimate import QUERIES, RunEstimate
+from pipeline.run.writing import describe_models
 
 
 @dataclass(frozen=True)
@@ -109,8 +110,8 @@ def _forecast(
     name, corpus = config.name, config.data.corpus
     passages = min(corpus, stated) if isinstance(corpus, int) and stated is not None else stated
     try:
-        benchmark = session.benchmark(config)
-        models, settings = benchmark.describe_models()
+        benchmark = Benchmark(config, session)
+        models, settings = describe_models(benchmark)
     except hub.NotHereError as error:
         whole, queries = None, config.data.queries
         if passages is not None:
@@ -125,14 +126,14 @@ def _forecast(
     read = found[COLLECTION]
     passages = int(read.facts["passages"]) if read else passages
     queries = int(read.facts["queries"]) if read else None
-    if all(found.values()) or benchmark.has(benchmark.retriever.ranking):
+    if all(found.values()) or found[benchmark.retriever.ranking]:
         return Forecast(name, stages, {}, "", passages, queries, models, settings)
     lacking, unknown = _lacking(benchmark, read is None and benchmark.retriever.identity.on_hub)
     fetch = {file: size for file, size in lacking.items() if file not in fetched}
     fetched |= fetch.keys()
     whole = None
     if passages is not None:
-        to_make = [role for role in estimate.roles_of_run(benchmark) if not benchmark.has(role)]
+        to_make = [role for role in estimate.roles_of_run(benchmark) if not found[role]]
         whole = estimate.estimate(benchmark, passages, queries or config.data.queries or QUERIES, to_make)
     return Forecast(name, stages, fetch, unknown, passages, queries, models, settings, whole)
 

@@ -26,7 +26,7 @@ from pipeline.core.records import ROLES, Float32, Texts
 from pipeline.results.result import Result
 from pipeline.retrievers.retriever import COLLECTION
 from pipeline.run.benchmark import Benchmark, Session
-from pipeline.run.running import check_collection, finish
+from pipeline.run.running import finish
 from pipeline.run.writing import check_folder
 from pipeline.storage import whole_files
 from pipeline.storage.store import Store
@@ -84,7 +84,7 @@ def evaluate_model(
     owners: list[Foreign] = [each for each in (model, inner) if hasattr(each, "modules")]
     modes = [(module, module.training) for owner in owners for module in owner.modules()]
     with Session() as session, whole_files.temporary_folder() as temporary:
-        reading = session.benchmark(plain, progress)
+        reading = Benchmark(plain, session, progress)
         paths = {role: temporary / f"{role}.npy" for role in ROLES}
         texts = (reading.collection.passages, reading.collection.queries)
         try:
@@ -100,8 +100,8 @@ def evaluate_model(
             read = reading.ensure(COLLECTION)  # the same files where the disk is the same
             target = store.root / read.folder.parent.name / read.folder.name
             shutil.copytree(read.folder, target, copy_function=whole_files.link)
-            benchmark = Benchmark(_changed(config, model=settings), store, session, progress)
-            check_collection(benchmark)
+            benchmark = Benchmark(_changed(config, model=settings), session, progress, store)
+            benchmark.check_collection()
             return finish(benchmark, folder)
 
 

@@ -16,6 +16,7 @@ from pipeline.core import machine
 from pipeline.core.display import Progress, numbered
 from pipeline.core.errors import InputError
 from pipeline.encoders.opener import Opener, TextOpener
+from pipeline.engines.engine import EngineFactory
 from pipeline.metrics.definitions import parse_measure
 from pipeline.results.result import Result, write_suite
 from pipeline.run.benchmark import Benchmark, Session
@@ -43,7 +44,7 @@ class ConfigRun:
     config: Config
     folder: Path
     members: Mapping[str, Config]  # of a suite: see `Config.members`
-    alone: bool  # whether no other benchmark runs: what stops it is raised at once
+    alone: bool = False  # whether no other benchmark runs: what stops it is raised at once
     # The benchmarks that have not been run, in order. Each is taken from here first, so that its model can be
     # freed after it.
     waiting: list[Benchmark] = field(default_factory=list)
@@ -99,12 +100,14 @@ class ConfigRun:
         loaded again for each collection. What fails here fails again when the collection's turn comes.
         """
         used = [benchmark.engines_to_open() for benchmark in self.waiting]
-        if max(map(len, used), default=0) < 2:
+        if all(engine == engines[0] for engines in used for engine in engines):
             return
-        for engine in {each.key: each for each in chain.from_iterable(used)}.values():
-            for benchmark in self.waiting:
+        done = list[EngineFactory]()
+        for engine in chain.from_iterable(used):
+            for benchmark in self.waiting if engine not in done else ():
                 with contextlib.suppress(Exception):
                     benchmark.make_with(engine)
+            done.append(engine)
 
     def _write_suite(self) -> Result:
         suite = self.config.suite
@@ -126,27 +129,28 @@ def prepare(
         InputError: One of them cannot run, as far as it can be known beforehand.
     """
     machine.check_compiler()
-    folders = [Path(output or config.output) / config.name for config in configs]
-    members = [config.members for config in configs]
-    alone = sum(len(each) or 1 for each in members) == 1
-    runs = [ConfigRun(*each, alone) for each in zip(configs, folders, members, strict=True)]
+    runs = [ConfigRun(each, Path(output or each.output) / each.name, each.members) for each in configs]
     written = [(run.folder / name, bool(name)) for run in runs for name in run.members or [""]]
+    alone = len(written) == 1
     if not alone:
         refuse_namesakes((f"config {folder.name}", name_on_disk(folder)) for folder, _ in written)
     for folder, in_suite in written:
         check_folder(folder, in_suite)
+    to_make = set[Benchmark]()
     for run in runs:
+        run.alone = alone
         for config in run.members.values() or [run.config]:
             with run.leaving_out(config.name):
-                benchmark = session.benchmark(config, progress)
-                if not benchmark.has(benchmark.retriever.ranking):
+                benchmark = Benchmark(config, session, progress)
+                ranking = benchmark.recipes[benchmark.retriever.ranking]
+                if session.fresh or not benchmark.store.find(ranking):
                     benchmark.check()
+                    to_make.add(benchmark)
                 run.waiting.append(benchmark)
     for run in runs:
-        for benchmark in [*run.waiting]:
+        for benchmark in [each for each in run.waiting if each in to_make]:
             with run.leaving_out(benchmark.config.name):
-                if not benchmark.has(benchmark.retriever.ranking):
-                    check_collection(benchmark, run.alone)
+                benchmark.check_collection(run.alone)
         for name, why in run.errors.items():
             log.warning("%s: collection %s is left out: %s", run.config.name, name, why)
         if run.members:
@@ -170,34 +174,6 @@ def _refuse_twice(run: ConfigRun) -> None:
                 allowed="each collection once",
                 fix="leave one of them out",
             )
-
-
-def check_collection(benchmark: Benchmark, alone: bool = True) -> None:
-    """Refuse settings that do not fit the collection, and vectors that this machine does not hold.
-
-    Where others run too, a collection that cannot be read fails again when its turn comes. One alone opens
-    its engine first: a missing cluster is found before anything is written.
-
-    Raises:
-        InputError: It says what would fit.
-    """
-    for engine in benchmark.engines_to_open()[:1] if alone else ():
-        benchmark.session.engine(engine, benchmark.store)
-    if not benchmark.store.root.is_dir():
-        log.info("new cache: %s", benchmark.store.root.absolute())
-    try:
-        collection = benchmark.collection
-    except Exception:
-        if alone:
-            raise
-        return
-    for source in benchmark.retriever.sources:
-        if source.stored:
-            source.match(collection)
-    benchmark.retriever.check_collection(collection)
-    to_make = benchmark.missing(benchmark.retriever.ranking)
-    if lacking := benchmark.obstacle(len(collection.passages), len(collection.queries), to_make):
-        raise lacking
 
 
 def run_each(runs: Sequence[ConfigRun], progress: Progress, session: Session) -> Iterator[Outcome]:
@@ -235,18 +211,24 @@ def finish(benchmark: Benchmark, folder: Path) -> Result:
                 log.warning("model %s: %s", model.name, doubt)
         computes = model.device == "cpu" and any(benchmark.stages[name].engine for name in to_make)
         if computes and (lacking := machine.emulated_precision(model.precision)):
-            faster = ", ".join(machine.fast_precisions()) or "none"
-            log.warning(
-                "model %s: %s is slower than fp32 on this processor, which lacks %s (faster than fp32: %s)",
-                *(source.settings.label, model.precision, lacking, faster),
-            )
+            _warn_of_emulation(source, lacking)
     work = f"computes {', '.join(to_make)}." if to_make else "everything is in the cache"
     log.info("%s: %s", benchmark.config.name, work)
-    artifacts, stages = benchmark.run()
-    lost = {}
+    benchmark.ensure(benchmark.retriever.ranking, SCORES)
+    artifacts, stages = benchmark.stage_rows(used=True)
+    scores, lost = benchmark.opened(SCORES), {}
     if benchmark.config.index.factory != FLAT:
         from pipeline.run.exact_twin import losses
 
         lost = losses(benchmark)
     benchmark.seconds += time.perf_counter() - started
-    return write_result(folder, benchmark, artifacts, stages, lost)
+    return write_result(folder, benchmark, artifacts, stages, scores | lost)
+
+
+def _warn_of_emulation(source: Opener, lacking: str) -> None:
+    """Say that the precision of a model is slow here, and which are not."""
+    log.warning(
+        "model %s: %s is slower than fp32 on this processor, which lacks %s (faster than fp32: %s)",
+        *(source.settings.label, source.model.precision, lacking),
+        ", ".join(machine.fast_precisions()) or "none",
+    )

@@ -17,6 +17,7 @@ from pipeline.core.plugins import packages_of
 from pipeline.core.records import Facts
 from pipeline.core.result_files import CHECKSUMS, MANIFEST, METRICS, PER_QUERY, RANKING, RESULT_FILES, SUITE
 from pipeline.core.result_records import StageRow, without_part
+from pipeline.encoders.opener import Opener, TextOpener
 from pipeline.results.folder import FILES, CollectionResult, read_values
 from pipeline.results.published import check_expected
 from pipeline.results.records import Manifest, Metrics
@@ -36,14 +37,15 @@ def write_result(
     benchmark: Benchmark,
     artifacts: Mapping[str, Artifact],
     stages: Sequence[StageRow],
-    compared: Facts,
+    scores: Facts,
 ) -> Result:
     """Write the result folder; if settings or data differ, the old result is kept as `NAME~1`.
 
-    `artifacts` and `stages` are what `Benchmark.run` gave, and `compared` is what other benchmarks say of
-    this one, by key of `metrics.json`.
+    `artifacts` and `stages` are as of `Benchmark.stage_rows`, and `scores` the opened stage `SCORES` with
+    what other benchmarks say of this one.
     """
-    scores, (models, model_settings) = benchmark.opened(SCORES), benchmark.describe_models()
+    models, model_settings = describe_models(benchmark)
+    values = read_values(artifacts[SCORES].folder)
     rows = [stage.model_dump(mode="json", exclude_unset=True) for stage in stages]
     metrics = {
         "name": benchmark.config.name,
@@ -52,7 +54,7 @@ def write_result(
         "stages": [row for row in rows if row["stage"] == without_part(row["stage"])],
     }
     metrics |= {key: value for key, value in scores.items() if key not in (*REPORTED, CONTENTS)}
-    metrics |= compared | benchmark.retriever.report(artifacts, scores, rows)
+    metrics |= benchmark.retriever.report(artifacts, scores, rows)
     if benchmark.config.expected:
         checks = check_expected(benchmark.config, metrics["metrics"])
         metrics["expected"] = [check.model_dump(mode="json") for check in checks]
@@ -71,10 +73,32 @@ def write_result(
     check_folder(folder)
     ranking = artifacts[benchmark.retriever.ranking].folder / RANKING
     _write_files(folder, metrics, manifest, [artifacts[SCORES].folder / PER_QUERY, ranking])
-    document, values = whole_files.read_json_object(folder / METRICS) or {}, read_values(folder)
+    document = whole_files.read_json_object(folder / METRICS) or {}
     record, measured_by = Metrics.model_validate(metrics), Manifest.model_validate(manifest)
     scored = CollectionResult(folder, record, measured_by, *values, document, clusters=record.clusters)
     return Result(folder, [scored])
+
+
+def describe_models(benchmark: Benchmark) -> tuple[list[Facts], list[Facts]]:
+    """What runs each model, whether that was left to `auto`, and what had to be guessed of it.
+
+    And of each model for texts its settings, their sources, and how its rows were compared.
+    """
+    used, settings = [], []
+    for source in benchmark.retriever.sources:
+        if not isinstance(source, Opener):
+            continue
+        section, model = source.settings, source.model
+        facts = {"name": section.label, "backend": section.backend, "precision": model.precision}
+        used.append({**facts, "auto": section.source_of("backend") == "auto"})
+        if isinstance(source, TextOpener):
+            if model.guessed:
+                used[-1]["guessed"] = model.guessed
+            decided = {name: value._asdict() for name, value in model.decided.items()}
+            settings.append({"name": model.name, "settings": decided})
+            if source.conversion and (compared := source.comparison(benchmark.store)):
+                settings[-1]["comparison"] = compared
+    return used, settings
 
 
 def _write_files(folder: Path, metrics: Facts, manifest: Facts, copied: Sequence[Path]) -> None:

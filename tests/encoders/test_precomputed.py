@@ -18,8 +18,8 @@ from pipeline.config import BACKENDS, Config
 from pipeline.core import resident_mb
 from pipeline.encoders import resolve
 from pipeline.formats import map_vectors
-from pipeline.run import Benchmark
-from pipeline.storage import Store, read_rows
+from pipeline.run import Benchmark, Session
+from pipeline.storage import read_rows
 from pipeline.studies.collection import export_data
 
 CONFIG = """
@@ -43,8 +43,8 @@ class Made(NamedTuple):
 def made(finished: Path) -> Made:
     """Of `finished`, whose store is only read."""
     metrics = read_json(finished / "results/t/metrics.json")["metrics"]
-    with Store(finished / "indexes") as store:
-        benchmark = Benchmark(workplaces.config(finished), store)
+    with Session() as session:
+        benchmark = Benchmark(workplaces.config(finished), session)
         rows, ids = benchmark.opened("passages"), benchmark.collection.passages.ids.to_pylist()
         return Made(metrics, read_rows(rows, 0, len(rows)), benchmark.opened("queries"), ids)
 
@@ -90,11 +90,11 @@ def test_vectors_written_through_memory_during_a_run_are_refused(made: Made, tmp
     config = write(tmp_path, made.passages, made.queries)
     mapped = np.load(tmp_path / "p.npy", mmap_mode="r+")
     mapped[0] = mapped[1]
-    benchmark = Benchmark(config, Store(Path(config.cache)))
+    benchmark = Benchmark(config, Session())
     benchmark.check()
     mapped[0] = mapped[2]
     with pytest.raises(InputError, match="changed while the run was reading it"):
-        benchmark.run()
+        benchmark.ensure("search", "evaluate")
     assert not list(Path(config.cache).glob("passages/*/rows-*"))
 
 

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from workplaces import config
 
-from pipeline.run.benchmark import Benchmark
-from pipeline.storage.store import Store
+from pipeline.run.benchmark import Benchmark, Session
 from pipeline.storage.vector_shards import quantize_int8, read_rows
 
 
@@ -16,10 +15,10 @@ from pipeline.storage.vector_shards import quantize_int8, read_rows
 def test_a_benchmark_s_vectors(precision: str, dimension: int, workplace: Path) -> None:
     from sentence_transformers.util import quantize_embeddings
 
-    cut, store = f"model.truncate_dim={dimension}", Store(workplace / "indexes")
-    floats = Benchmark(config(workplace, cut), store)
+    cut, session = f"model.truncate_dim={dimension}", Session()
+    floats = Benchmark(config(workplace, cut), session)
     rows = read_rows(floats.opened("passages"), 0, 345)
-    quantized = Benchmark(config(workplace, cut, f"model.vector_precision={precision}"), store)
+    quantized = Benchmark(config(workplace, cut, f"model.vector_precision={precision}"), session)
     found = quantized.opened("index")
     stored = np.concatenate(found.shards)
     expected = quantize_embeddings(rows, precision=precision)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import inside
 import numpy as np
 import pytest
 from workplaces import benchmarco, document, read_json, seal
@@ -154,21 +155,20 @@ def test_all_are_checked_first_and_an_interrupted_suite_goes_on_where_it_stopped
     place: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     order: list[tuple[str, str]] = []
-    check, work = Benchmark.check, Benchmark.run
+    check = Benchmark.check
 
     def noted(self: Benchmark) -> Any:
         order.append(("check", self.config.name))
         return check(self)
 
-    def interrupted(self: Benchmark) -> Any:
-        order.append(("run", self.config.name))
-        if self.config.name == "middle":
+    def interrupted(benchmark: Benchmark, folder: Path) -> None:
+        order.append(("run", benchmark.config.name))
+        if benchmark.config.name == "middle":
             raise KeyboardInterrupt
-        return work(self)
 
     with monkeypatch.context() as patch:
         patch.setattr(Benchmark, "check", noted)
-        patch.setattr(Benchmark, "run", interrupted)
+        inside.watch(patch, "run a benchmark", interrupted)
         with pytest.raises(KeyboardInterrupt):
             run(place)
     assert order[:3] == [("check", name) for name in NAMES]
@@ -183,11 +183,11 @@ def test_all_are_checked_first_and_an_interrupted_suite_goes_on_where_it_stopped
 def test_models_are_loaded_once_and_a_corpus_that_is_used_twice_is_encoded_once(
     place: Path, bge_folder: Path, reranker: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    opened: list[str] = []
+    opened: list[EngineFactory] = []
     whole = EngineFactory.__call__
 
     def noted(self: EngineFactory, store: Store) -> Any:
-        opened.append(str(self.key))
+        opened.append(self)
         return whole(self, store)
 
     monkeypatch.setattr(EngineFactory, "__call__", noted)

@@ -11,8 +11,7 @@ import pytest
 
 from pipeline import load_config, run_benchmark
 from pipeline.config import RERANKERS, RerankSettings
-from pipeline.run import Benchmark
-from pipeline.storage import Store
+from pipeline.run import Benchmark, Session
 
 
 class SharedWordsSettings(RerankSettings):
@@ -81,7 +80,7 @@ def runs_of() -> Callable[[Path, Path], Run]:
                     config = load_config(path, [*places, *settings])
                 SharedWords.scored.clear()
                 result = run_benchmark(config)
-                benchmark, scored = Benchmark(config, Store(folder / "indexes")), list(SharedWords.scored)
+                benchmark, scored = Benchmark(config, Session()), list(SharedWords.scored)
                 parts = {"config": config, "benchmark": benchmark, "recipes": benchmark.recipes}
                 made[settings] = SimpleNamespace(result=result, record=result.record, scored=scored, **parts)
             return made[settings]

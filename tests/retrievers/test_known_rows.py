@@ -13,8 +13,8 @@ from workplaces import read_json
 
 from pipeline.results import Metrics, stage_table
 from pipeline.retrievers import find_rows, table_of
-from pipeline.run import Benchmark
-from pipeline.storage import Store, read_rows
+from pipeline.run import Benchmark, Session
+from pipeline.storage import read_rows
 from pipeline.studies.cache import cache_entries
 
 
@@ -23,7 +23,7 @@ def run(folder: Path, *settings: str, fresh: bool = False) -> Metrics:
 
 
 def vectors(folder: Path) -> np.ndarray:
-    opened = Benchmark(workplaces.config(folder), Store(folder / "indexes")).opened("passages")
+    opened = Benchmark(workplaces.config(folder), Session()).opened("passages")
     return read_rows(opened, 0, len(opened))
 
 

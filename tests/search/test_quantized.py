@@ -12,9 +12,9 @@ from workplaces import BAR, config, run
 
 from pipeline import run_benchmarks
 from pipeline.config import SearchConfig
-from pipeline.run import Benchmark
+from pipeline.run import Benchmark, Session
 from pipeline.search import QuantizedSearcher, QuantizedVectors, binary_search
-from pipeline.storage import Store, quantize_binary, quantize_int8, unpack_binary
+from pipeline.storage import quantize_binary, quantize_int8, unpack_binary
 
 
 @pytest.mark.parametrize(("n", "size", "k"), [(300, 1, 290), (4000, 9, 40), (9000, 6, 1), (700, 16, 9999)])
@@ -87,7 +87,7 @@ def test_a_sweep_of_dimensions_and_formats_encodes_each_text_once(workplace: Pat
     bytes_of = {key: each.result.record.vectors.bytes for key, each in zip(configs, outcomes, strict=True)}
     assert [bytes_of[64, form] for form in FORMATS] == [256, 128, 64, 8]
     assert bytes_of[36, "binary"] == 5
-    opened = Benchmark(configs[36, "int8"], Store(workplace / "indexes")).opened("index")
+    opened = Benchmark(configs[36, "int8"], Session()).opened("index")
     assert sum(shard.nbytes for shard in opened.shards) == 345 * 36
     plain = outcomes[list(configs).index((128, "binary"))].result.record
     form = ("model.truncate_dim=128", "model.vector_precision=binary")

@@ -80,7 +80,7 @@ def prune(
     """
     from pipeline.config import of_each_collection
     from pipeline.config.files import load_configs
-    from pipeline.run.benchmark import Session
+    from pipeline.run.benchmark import Benchmark, Session
     from pipeline.studies.cache.contents import add_results, prune as prune_entries
 
     if (unused and not configs) or not (unused or older_than or size):
@@ -91,7 +91,7 @@ def prune(
         )
     configured = of_each_collection(load_configs(configs or [], settings or ()))
     with Session() as session:
-        benchmarks = map(session.benchmark, configured)
+        benchmarks = (Benchmark(config, session) for config in configured)
         recipes = [recipe for benchmark in benchmarks for recipe in benchmark.recipes.values()]
     seconds = _parse(older_than, "--older-than", _SECONDS, "12h, 30d, 8w") if older_than else None
     most = int(_parse(size.upper(), "--size", _BYTES, "500MB, 10GB")) if size else None

@@ -51,7 +51,7 @@ def describe_data(
     with Session() as session:
         for config in of_each_collection(configs):
             name = config.model.name if config.model else config.label
-            alike[config.data, name].append(session.benchmark(config, progress))
+            alike[config.data, name].append(Benchmark(config, session, progress))
         for group in alike.values():
             collection = group[0].collection
             model = None
@@ -85,4 +85,4 @@ def export_data(config: Config, folder: str | Path, progress: Progress = silent)
     """
     check_new_folder(Path(folder), "--export")
     with Session() as session:
-        return export_texts(session.benchmark(config, progress).collection, Path(folder))
+        return export_texts(Benchmark(config, session, progress).collection, Path(folder))

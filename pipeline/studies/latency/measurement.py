@@ -69,7 +69,7 @@ def measure(
     # all are checked before the first is measured
     results = [each for target in targets for each in _results_of(Path(target), overrides)]
     with Session() as session:
-        planned = [(session.benchmark(config), result) for config, result in results]
+        planned = [(Benchmark(config, session), result) for config, result in results]
         for benchmark, result in planned:
             _check(benchmark, result)
         return [
@@ -105,7 +105,7 @@ def _check(benchmark: Benchmark, result: CollectionResult) -> None:
     """Refuse a result of other settings, and one whose artifacts are not in the cache."""
     searches = [stage for role, stage in benchmark.stages.items() if without_part(role) == "search"]
     stages = {role for stage in searches for role in stage.needs if without_part(role) != "queries"}
-    absent = [role for role in sorted(stages) if not benchmark.has(role)]
+    absent = [role for role in sorted(stages) if not benchmark.store.find(benchmark.recipes[role])]
     problem = f"its {' and '.join(absent)} are not in the cache {benchmark.store.root}" if absent else ""
     if benchmark.recipes["evaluate"].key != result.key:
         problem = "it is a result of other settings or data than its config has now"
@@ -176,7 +176,7 @@ def _task(benchmark: Benchmark, count: int, concurrency: list[int], answer: Path
 
     expected = None
     ranking = benchmark.retriever.ranking
-    if benchmark.has(ranking):
+    if benchmark.store.find(benchmark.recipes[ranking]):
         top = open_ranking(benchmark.ensure(ranking)).passages[rows, :TOP].tolist()
         expected = [[passage for passage in passages if passage >= 0] for passages in top]
     return Task(

@@ -23,7 +23,7 @@ from pipeline.core.kernels import loaded_kernels
 from pipeline.core.records import Facts
 from pipeline.core.subprocesses import end_with
 from pipeline.retrievers.retriever import Retriever
-from pipeline.run.benchmark import Session
+from pipeline.run.benchmark import Benchmark, Session
 from pipeline.studies.latency.query_path import INDEX, MODEL, Clock, load
 from pipeline.studies.latency.record import ENCODE, WHOLE, Load, Quantiles, RoundTrip, Stability
 
@@ -57,7 +57,7 @@ def run(task: Task) -> Facts:
     """Load, warm up, and time the queries; returns fields of `LatencyRecord`."""
     meter = machine.Meter()
     with Session() as session:
-        benchmark = session.benchmark(task.config)
+        benchmark = Benchmark(task.config, session)
         loading: dict[str, float] = {MODEL: 0.0, INDEX: 0.0}
         memory = dict(loading)
         at, held = time.monotonic(), machine.resident_mb()

@@ -31,7 +31,7 @@ from pipeline.data.sources import folders
 from pipeline.formats.runs import RunRows, read_run
 from pipeline.metrics.scoring import row_numbers
 from pipeline.results.folder import ranking_file
-from pipeline.run.benchmark import Session
+from pipeline.run.benchmark import Benchmark, Session
 from pipeline.storage.whole_files import check_new_folder, write_whole
 from pipeline.studies.shared.collections import write_beir
 
@@ -94,7 +94,7 @@ def write_slice(
             allowed = "result folders and TREC run files"
             raise InputError(f"there is no file {path}", allowed=allowed, fix="correct the path")
     with Session() as session:
-        collection = session.benchmark(config, progress).collection
+        collection = Benchmark(config, session, progress).collection
     count = len(collection.passages)
     chosen = {path: _first_rows(file, collection, top) for path, file in files.items()}
     judged = np.unique(collection.qrels.passages)

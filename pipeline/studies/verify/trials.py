@@ -28,7 +28,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.records import ROLES, Collection, Facts
 from pipeline.core.subprocesses import ending_at
 from pipeline.formats.given import write_collection
-from pipeline.run.benchmark import Session
+from pipeline.run.benchmark import Benchmark, Session
 from pipeline.run.running import prepare, run_each
 from pipeline.studies.verify.fit import Fit
 from pipeline.studies.verify.scored_run import ScoredRun
@@ -151,15 +151,16 @@ class Trials:
         """
         changes: dict[str, Facts] = {}
         with Session() as session:
-            known = {session.benchmark(_changed(self.config, {})).recipes["evaluate"].key}
+            known = {Benchmark(_changed(self.config, {}), session).recipes["evaluate"].key}
             for name, change in settings_to_try(self.config).items():
                 with contextlib.suppress(InputError):
-                    benchmark = session.benchmark(_changed(self.config, change))
+                    benchmark = Benchmark(_changed(self.config, change), session)
                     key = benchmark.recipes["evaluate"].key
                     if key not in known:
                         known.add(key)
                         changes[name] = change
-                        lacking = (role for role in benchmark.recipes if not benchmark.has(role))
+                        find, recipes = benchmark.store.find, benchmark.recipes
+                        lacking = (role for role, recipe in recipes.items() if not find(recipe))
                         self.encoded[name] = {role.rpartition("/")[2] for role in lacking}.intersection(ROLES)
         cost = {name: ("passages" in roles, bool(roles)) for name, roles in self.encoded.items()}
         return {name: changes[name] for name in sorted(changes, key=lambda name: cost[name])}
@@ -277,7 +278,7 @@ class Trials:
 
             def read(separator: str | None) -> Collection:
                 as_written = {"data.lowercase_queries": False, "data.title_separator": separator}
-                return session.benchmark(_changed(self.config, as_written)).collection
+                return Benchmark(_changed(self.config, as_written), session).collection
 
             collection, bare = read(""), read(None)
             ids = collection.passages.ids

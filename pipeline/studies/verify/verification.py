@@ -43,7 +43,7 @@ from pipeline.results.published import (
 )
 from pipeline.results.result import read_result
 from pipeline.results.tables import published_table, score_figure
-from pipeline.run.benchmark import Session
+from pipeline.run.benchmark import Benchmark, Session
 from pipeline.studies.shared.cached import find_collection
 from pipeline.studies.shared.mteb_tasks import task_of
 from pipeline.studies.verify.causes import ExplainedScore, explain
@@ -410,5 +410,5 @@ def _explain_all(measured: Sequence[CollectionChecks], minutes: float, progress:
     for number, (each, config, folder) in enumerate(waiting):
         share = (deadline - time.monotonic()) / 60 / (len(waiting) - number)
         with Session() as session:
-            scored_run = scored_run_of(session.benchmark(config).collection, folder)
+            scored_run = scored_run_of(Benchmark(config, session).collection, folder)
         each.cells = explain(each.cells, scored_run, config, share, progress)
