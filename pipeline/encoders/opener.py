@@ -53,11 +53,6 @@ class ModelSource:
     served: ClassVar[bool] = False  # whether a server computes them; `connect` gives the connection
     stored: ClassVar[bool] = False  # whether files hold them, as rows that `EmbeddingSource.take` reads
 
-    @property
-    def device(self) -> str:
-        """The device of this machine that is used: `cpu` or `cuda:N`."""
-        return "cpu"
-
     def check(self) -> None:
         """Refuse settings that a server cannot be asked with; asks it nothing."""
         raise NotImplementedError
@@ -127,11 +122,6 @@ class Opener(ModelSource, ABC):
     conversion: Conversion | None  # none if the backend runs the model's own files
     # Gives the scores of the model's library for some pairs, given settings and model.
     library: Callable[..., Float32] | None = None
-
-    @property
-    @override
-    def device(self) -> str:
-        return str(self.model.device)
 
     @abstractmethod
     def load(self, prepared: Path | None) -> Any:
@@ -330,7 +320,7 @@ class PairOpener(Opener, ScoreSource):
     @override
     def comparison_recipe(self) -> Recipe:
         versions = {package: metadata.version(package) for package in ("torch", "transformers")}
-        made = {"schema": COMPARISON_SCHEMA, "backend": self.settings.backend, "device": self.device}
+        made = {"schema": COMPARISON_SCHEMA, "backend": self.settings.backend, "device": self.model.device}
         return Recipe(COMPARISON, {**made, **versions, "scores": self.recipe()})
 
     @override

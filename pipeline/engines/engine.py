@@ -170,10 +170,10 @@ def devices_of(config: EngineConfig, opener: Opener) -> list[str]:
     """What each process of the engine `local` computes on, such as `cuda:0` and `cuda:1`, or `cpu` twice."""
     if config.devices:
         return config.devices
-    if not opener.device.startswith("cuda"):
-        return [opener.device] * (config.workers or 1)
+    if not opener.model.device.startswith("cuda"):
+        return [opener.model.device] * (config.workers or 1)
     if str(opener.settings.device).startswith("cuda:"):  # one GPU is named: no other may be used
-        return [opener.device]
+        return [opener.model.device]
     return [f"cuda:{number}" for number in range(config.workers or len(machine.gpus()) or 1)]
 
 
@@ -194,10 +194,10 @@ def _check_devices(config: EngineConfig, source: Opener) -> None:
     """Refuse processes on devices of another kind than the model's, or on GPUs that are not there."""
     name, value = ("workers", config.workers) if config.workers else ("devices", config.devices)
     section = "rerank" if isinstance(source, PairOpener) else "model"
-    kinds = {device.partition(":")[0] for device in config.devices or [source.device]}
-    if kinds != {source.device.partition(":")[0]}:
+    kinds = {device.partition(":")[0] for device in config.devices or [source.model.device]}
+    if kinds != {source.model.device.partition(":")[0]}:
         raise InputError(
-            f"engine.{name}: {value}, and {section}.device is {source.device}",
+            f"engine.{name}: {value}, and {section}.device is {source.model.device}",
             allowed="the same kind of device for both",
             fix=f"set {section}.device to {kinds.pop()}",
         )

@@ -48,7 +48,7 @@ class RayEngine(WorkerPool[Handle]):
         self._model: WorkerModel | None = None
         self._contents: dict[str, list[Handle]] | None = None
         self._calls: dict[Handle, Handle] = {}  # the worker of each call that has not ended
-        gpus = int(opener is not None and opener.device != "cpu")
+        gpus = int(opener is not None and opener.model.device != "cpu")
         try:
             nodes = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
             self.workers, cpus = cluster.share_out(nodes, config.workers, gpus > 0)
