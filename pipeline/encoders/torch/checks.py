@@ -190,7 +190,7 @@ class NetworkBehaviour(NamedTuple):
 
 
 def observe(model: ResolvedBase, network: torch.nn.Module) -> NetworkBehaviour:
-    """Run a network on texts of a few made-up tokens, and compare what it does with what is declared.
+    """Run a network on a few made-up tokens, and compare what it does with what is declared.
 
     Of a module that is no network of transformers, those in it are run; of networks inside others the whole.
 
@@ -198,7 +198,6 @@ def observe(model: ResolvedBase, network: torch.nn.Module) -> NetworkBehaviour:
         InputError: It cannot be run; it uses a pooler's weights that its files lack, see `check_lacking`; or
             tokens see others than the files say.
     """
-    import torch
     from transformers import PreTrainedModel
 
     if not isinstance(network, PreTrainedModel):
@@ -206,36 +205,21 @@ def observe(model: ResolvedBase, network: torch.nn.Module) -> NetworkBehaviour:
         merged = {name: figure for part in inner for name, figure in part.figures.items()}
         return NetworkBehaviour(merged, any(part.reads_padding for part in inner))
     alone, beside, both = _outputs(model, network)
-    lacking = {
-        name: weight
-        for name, weight in network.named_parameters()
-        if "pooler." in f".{name}" and weight.isnan().all()
-    }
+    weights = dict(network.named_parameters())
+    lacking = [name for name in weights if "pooler." in f".{name}" and weights[name].isnan().all()]
     if lacking and any(output.isnan().any() for output in alone):
         raise _lacking(model.name, sorted(lacking), {"unexpected_keys": ()})
-    with torch.no_grad():
-        for weight in lacking.values():
-            weight.zero_()
+    for name in lacking:
+        weights[name].data.zero_()
     config, family = model.card.config, family_of(model.name)
     declared_both = (
         config.get("is_causal") is False
         or config.get("use_bidirectional_attention") in (True, "all")
         or (family is not None and family.bidirectional)
     )
-    declared = found = ""
-    if both is False and declared_both:
-        declared, found = "in both directions", "those before it alone"
-    elif both and config.get("is_causal") is True:
-        declared, found = "as causal", "those after it, too"
-    if declared:
-        raise InputError(
-            f"model '{model.name}' declares attention {declared}, and with the installed transformers a "
-            f"token sees {found}",
-            allowed="a network that obeys is_causal and use_bidirectional_attention of its config.json",
-            fix="set is_causal in its config.json, which transformers obeys for most decoders, or use its "
-            "Python files by trust_remote_code",
-        )
-    direction = {
+    if (both is False and declared_both) or (both and config.get("is_causal") is True):
+        raise _other_attention(model.name, both)
+    attention = {
         None: "not observed, as it gives no state for each token",
         True: "a token sees those before and after it",
         False: "a token sees those before it",
@@ -244,11 +228,22 @@ def observe(model: ResolvedBase, network: torch.nn.Module) -> NetworkBehaviour:
         float((padded[:, : whole.shape[1]] - whole).abs().max() / whole.abs().max())
         for whole, padded in zip(alone, beside, strict=True)
     )
-    dtype = str(next(network.parameters()).dtype).removeprefix("torch.")
-    reads_padding = difference > ROUNDING.get(dtype, 0.1)
+    rounding = ROUNDING.get(str(next(network.parameters()).dtype).removeprefix("torch."), 0.1)
     padding = f"changes a text's numbers by {difference:.1g} of the largest"
-    figures = {**getattr(network, "figures", {}), "attention": direction, "padding": padding}
-    return NetworkBehaviour(figures, reads_padding)
+    figures = {**getattr(network, "figures", {}), "attention": attention, "padding": padding}
+    return NetworkBehaviour(figures, reads_padding=difference > rounding)
+
+
+def _other_attention(name: str, both: bool) -> InputError:
+    """The refusal of a network whose attention, in `both` directions or not, is not what is declared."""
+    declared, found = ("as causal", "after it, too") if both else ("in both directions", "before it alone")
+    return InputError(
+        f"model '{name}' declares attention {declared}, and with the installed transformers a token sees "
+        f"those {found}",
+        allowed="a network that obeys is_causal and use_bidirectional_attention of its config.json",
+        fix="set is_causal in its config.json, which transformers obeys for most decoders, or use its "
+        "Python files by trust_remote_code",
+    )
 
 
 def _outputs(
@@ -259,44 +254,47 @@ def _outputs(
     And whether the first token's state depends on the last word; None if there is no state for each token.
     """
     import torch
+    from torch.nn.utils.rnn import pad_sequence
 
-    config = network.config
+    config, embedded = network.config, tokens_embedded(network) or 64
     first, last = (
         next((number for name in names if isinstance(number := getattr(config, name, None), int)), None)
         for names in (("cls_token_id", "bos_token_id"), ("sep_token_id", "eos_token_id"))
     )
-    embedded = tokens_embedded(network) or 64
     special = {first, last, model.pad_id}
     words = list(itertools.islice((n for n in itertools.cycle(range(embedded)) if n not in special), 5, 99))
-    texts = []
+    texts = list[torch.Tensor]()
     for numbers in (words[:SHORT], [*words[: SHORT - 1], words[SHORT]], words[:LONG]):
         ids = [n for n in (first, *numbers, last) if n is not None and 0 <= n < embedded]
-        texts.append(ids[:-1] if ids[-1] == model.pad_id else ids)
+        texts.append(torch.tensor(ids[:-1] if ids[-1] == model.pad_id else ids))
     short, other, long = texts
 
     body: Any = network.base_model
     runs = [(part, batch) for part in dict.fromkeys((body, network)) for batch in ([short], [short, long])]
     outputs = list[torch.Tensor]()
-    try:
-        for part, batch in (*runs, (body, [other])):
-            width = max(map(len, batch))
-            rows = torch.tensor([[*ids, *[model.pad_id] * (width - len(ids))] for ids in batch])
-            mask = (torch.arange(width) < torch.tensor([[len(ids)] for ids in batch])).long()
+    for part, batch in (*runs, (body, [other])):
+        rows = pad_sequence(batch, batch_first=True, padding_value=model.pad_id).to(network.device)
+        mask = pad_sequence([torch.ones_like(ids) for ids in batch], batch_first=True).to(network.device)
+        try:
             with torch.no_grad():
-                output = part(input_ids=rows.to(network.device), attention_mask=mask.to(network.device))
+                output = part(input_ids=rows, attention_mask=mask)
             outputs.append((output if isinstance(output, torch.Tensor) else output[0]).detach().float())
-    except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
-        if is_out_of_memory(error) or "CUDA" in str(error):
-            raise
-        raise InputError(
-            f"model '{model.name}' does not run on texts: {type(error).__name__}: {error}".splitlines()[0],
-            allowed="a network that takes token ids and their mask",
-            fix="choose another model",
-        ) from error
+        except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+            if is_out_of_memory(error) or "CUDA" in str(error):
+                raise
+            raise _does_not_run(model.name, error) from error
     alone, beside = outputs[:-1:2], [output[:1] for output in outputs[1:-1:2]]
     if alone[0].shape[:2] != (1, len(short)):
         return alone, beside, None
     return alone, beside, float((alone[0][0, 0] - outputs[-1][0, 0]).abs().max()) > 0
+
+
+def _does_not_run(name: str, error: Exception) -> InputError:
+    return InputError(
+        f"model '{name}' does not run on texts: {type(error).__name__}: {error}".splitlines()[0],
+        allowed="a network that takes token ids and their mask",
+        fix="choose another model",
+    )
 
 
 def tokens_embedded(network: torch.nn.Module) -> int | None:
