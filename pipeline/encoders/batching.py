@@ -61,20 +61,11 @@ class BatchShape(Protocol):
     """How texts are cut into batches for a backend."""
 
     pad_id: int  # id of the padding token
-    token_budget: int  # largest number of tokens of a batch, padding included; see also `WidthDependent`
+    token_budget: int  # largest number of tokens of a batch, padding included
     width_multiple: int  # widths are rounded up to a multiple of it, but not above the longest allowed text
     computes_padding: bool  # whether padding costs as much as other tokens
     reads_padding: bool  # whether the texts of a batch must have equal lengths
     embedded: int | None  # tokens that its network has embeddings of; None if that is not known
-
-
-@runtime_checkable
-class WidthDependent(Protocol):
-    """A backend that takes batches of fewer tokens than `token_budget` at some widths."""
-
-    def budget_at(self, width: int) -> int:
-        """The largest number of tokens of a batch whose longest text has `width`."""
-        ...
 
 
 class Backend(BatchShape, Protocol):
@@ -271,8 +262,7 @@ def batches(
             longest = len(waiting[0][1])
             # rounded up to the multiple, but not above the longest allowed text
             width = max(min(-(-max(longest, 1) // multiple) * multiple, max_length), longest)
-            budget = shape.budget_at(width) if isinstance(shape, WidthDependent) else shape.token_budget
-            height = min(max(budget // width, 1), batch_size or len(waiting))
+            height = min(max(shape.token_budget // width, 1), batch_size or len(waiting))
             if shape.reads_padding:
                 height = min(height, sum(len(ids) == longest for _, ids in waiting))
             elif not window.is_last and len(waiting) <= height:

@@ -130,13 +130,14 @@ class Tiny(TorchBackend):
 
     def __init__(self, room: int, error: RuntimeError | None = None) -> None:
         super().__init__(MODEL)
-        self.room, self.error, self.batches = room, error or torch.OutOfMemoryError("no room"), 0
+        self.room, self.error = room, error or torch.OutOfMemoryError("no room")
+        self.sizes: list[tuple[int, int]] = []  # the texts and tokens of each batch, also without room
         self.tokenizer = letters()
         torch.manual_seed(0)
         self.embeddings = torch.nn.Embedding(4, 4)
 
     def rows(self, texts: DeviceBatch) -> torch.Tensor:
-        self.batches += 1
+        self.sizes.append(tuple(texts.ids.shape))
         if texts.ids.numel() > self.room:
             raise self.error
         hidden = self.embeddings(texts.ids) * texts.mask.unsqueeze(-1)
@@ -151,12 +152,13 @@ def test_a_batch_without_room_is_cut_and_those_after_it_are_smaller(caplog: Any)
     with caplog.at_level(logging.WARNING):
         vectors, _ = run(small, LINES, 20)
     np.testing.assert_allclose(vectors, run(Tiny(10**6), LINES, 20)[0], atol=1e-6)
-    assert 75 <= small.budget_at(19) <= 150
     assert "out of memory on cpu with" in caplog.messages[0]
-    assert f"going on with {small.budget_at(19)}" in caplog.messages[-1]
+    assert 75 <= int(caplog.messages[-1].rpartition("going on with ")[2]) <= 150
     told = len(caplog.messages)
+    small.sizes.clear()
     run(small, LINES, 20)
     assert len(caplog.messages) == told  # it has learnt
+    assert 75 <= max(texts * tokens for texts, tokens in small.sizes) <= 150
 
 
 def test_one_text_without_room_is_refused_with_its_length() -> None:
@@ -168,7 +170,8 @@ def test_any_other_error_is_raised() -> None:
     backend = Tiny(150, RuntimeError("no room"))
     with pytest.raises(RuntimeError, match="no room"):
         run(backend, LINES, 20)
-    assert backend.budget_at(19) > 150
+    ((texts, tokens),) = backend.sizes  # nothing was cut
+    assert texts * tokens > 150
 
 
 @pytest.mark.parametrize(
@@ -192,8 +195,8 @@ def test_batches_without_room_leave_the_largest_budget_that_fits(room: int, budg
     backend.token_budget = 65_536
     texts = ["a b c a b c a b c a b c a b c a"] * 16_384
     run(backend, texts, 20)
-    assert backend.budget_at(16) == budget
-    assert backend.batches <= 1.05 * 16 * len(texts) / budget + 16
+    assert max(texts * tokens for texts, tokens in backend.sizes if texts * tokens <= room) == budget
+    assert len(backend.sizes) <= 1.05 * 16 * len(texts) / budget + 16
 
 
 def test_narrow_batches_are_not_as_small_as_wide_ones() -> None:
@@ -201,16 +204,16 @@ def test_narrow_batches_are_not_as_small_as_wide_ones() -> None:
 
     class Attention(Tiny):
         def rows(self, texts: DeviceBatch) -> torch.Tensor:
-            texts_, tokens = texts.ids.shape
-            self.batches += 1
-            if texts_ * tokens * tokens > self.room:
+            count, tokens = texts.ids.shape
+            if count * tokens * tokens > self.room:
                 raise self.error
             return super().rows(texts)
 
     backend = Attention(16 * 1024)
     backend.token_budget = 4096
     run(backend, [" ".join(["a"] * tokens) for tokens in (16, 8, 4, 2) for _ in range(2000)], 20)
-    assert [backend.budget_at(width) for width in (16, 8, 4)] == [1024, 2048, 4096]
+    largest = dict(sorted((tokens, texts * tokens) for texts, tokens in backend.sizes))
+    assert [largest[width] for width in (16, 8, 4)] == [1024, 2048, 4096]
 
 
 def test_others_may_compute_gradients_while_batches_are_under_way() -> None:

@@ -63,7 +63,7 @@ class TorchRunner(ABC, Generic[Computed]):
         self.reads_padding = False
         self.figures: Figures = {}
         self.token_budget = GPU_TOKENS if on_gpu else CPU_TOKENS
-        self.failed: dict[int, int] = {}  # widths of batches that did not fit: half of their tokens
+        self.failed: dict[int, int] = {}  # by width of batches that did not fit, half of their tokens
         self.masks = MaskReduction()
         self.width_multiple = GPU_WIDTHS if on_gpu else 1
         self.computes_padding = True
@@ -106,25 +106,17 @@ class TorchRunner(ABC, Generic[Computed]):
                     copied.synchronize()
                 yield rows, self.finish(len(rows), computed.cpu().numpy())
 
-    def budget_at(self, width: int) -> int:
-        """The largest number of tokens of a batch of a width.
-
-        Where batches did not fit, it is half of their tokens, for their width and for wider ones. In narrower
-        ones a token may take less memory, as its row of attention is shorter: at half the width, twice as
-        many are tried.
-        """
-        halves = [
-            tokens << max(failed_width // width, 1).bit_length() - 1
-            for failed_width, tokens in self.failed.items()
-        ]
-        return max(min([self.token_budget, *halves]), 1)
-
     def _send(self, batch: TokenBatch) -> list[_Sent]:
-        """Start a batch on the device; in parts if its memory is too small."""
+        """Start a batch on the device; in halves if it is too large, by those that did not fit before.
+
+        Half of their tokens fit, at their width and at larger ones. In a narrower batch a token may take less
+        memory, as its row of attention is shorter: at half the width, twice as many are tried.
+        """
         import torch
 
         texts, width = batch.ids.shape
-        if texts == 1 or batch.ids.size <= self.budget_at(width):  # else it was cut before another one failed
+        halves = [half << max(failed // width, 1).bit_length() - 1 for failed, half in self.failed.items()]
+        if texts == 1 or batch.ids.size <= min([self.token_budget, *halves]):
             self.masks.padded = not batch.mask.all()
             try:
                 with torch.inference_mode():
@@ -149,7 +141,7 @@ class TorchRunner(ABC, Generic[Computed]):
             self.failed[width] = batch.ids.size // 2
             log.warning(
                 "out of memory on %s with %d tokens a batch: going on with %d",
-                self.device, batch.ids.size, self.budget_at(width),
+                self.device, batch.ids.size, self.failed[width],
             )  # fmt: skip
             free_memory(self.device)
         half = (len(batch.rows) + 1) // 2
