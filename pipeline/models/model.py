@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path, PurePath
-from typing import Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 from pipeline.core.display import cut
 from pipeline.core.records import ROLES, Facts, JsonObject, Role
@@ -43,6 +43,7 @@ POOLINGS = {"cls": "CLS", "last_token": "last-token"}
 class ResolvedBase:
     """What is known of a model or a reranker before it is loaded."""
 
+    section: ClassVar[str] = "model"  # of the config, for messages
     name: str  # its name in the config
     files: Files  # its folder, or its commit on the hub
     identity: JsonObject  # hub id and commit, or the SHA-256 of each file that shapes what it computes

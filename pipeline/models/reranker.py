@@ -28,6 +28,7 @@ READ_ANEW = tuple(f"{name}ForSequenceClassification" for name in ("Gemma", "Gemm
 class ResolvedReranker(ResolvedBase):
     """A config's reranker with every setting decided."""
 
+    section = "rerank"
     max_length: int  # tokens kept of a query and a passage together, at most the model's positions
     query_max_length: int | None  # tokens kept of a query; None is no limit of its own
     by_predict: bool = False  # whether sentence-transformers' own `predict` is called; see `_needs_predict`

@@ -133,9 +133,14 @@ def find_device(device: str, n_rows: int, queries: Float32) -> torch.device | No
     """
     if device == "cpu" or (device == "auto" and not (machine.gpus() and _gpu_pays(n_rows, queries))):
         return None
-    from pipeline.encoders.torch.devices import open_device
+    import torch
 
-    return open_device("cuda" if device == "auto" else device, "fp16", "search")
+    from pipeline.encoders.torch.devices import check_device
+
+    torch.set_float32_matmul_precision("highest")  # never TF32, which the environment may have set
+    card = "cuda" if device == "auto" else device
+    check_device(card, "fp16", "search")
+    return torch.device(card)
 
 
 def _gpu_pays(n_rows: int, queries: Float32) -> bool:

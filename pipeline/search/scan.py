@@ -160,7 +160,7 @@ class StreamingScan:
 class DeviceScan(StreamingScan):
     """A scan whose products are made on a GPU: only pairs that reach their query's threshold come back.
 
-    Products are IEEE float32, never TF32 (`open_device` sees to that), so the bound on their error, which
+    Products are IEEE float32, never TF32 (`find_device` sees to that), so the bound on their error, which
     holds for sums in any order, holds here, too: the ranking is the same.
     """
 

@@ -129,12 +129,12 @@ class Tiny(TorchBackend):
     dimension = 4
 
     def __init__(self, room: int, error: RuntimeError | None = None) -> None:
-        super().__init__(MODEL)
+        torch.manual_seed(0)
+        self.embeddings = torch.nn.Embedding(4, 4)
+        super().__init__(MODEL, self.embeddings)
         self.room, self.error = room, error or torch.OutOfMemoryError("no room")
         self.sizes: list[tuple[int, int]] = []  # the texts and tokens of each batch, also without room
         self.tokenizer = letters()
-        torch.manual_seed(0)
-        self.embeddings = torch.nn.Embedding(4, 4)
 
     def rows(self, texts: DeviceBatch) -> torch.Tensor:
         self.sizes.append(tuple(texts.ids.shape))

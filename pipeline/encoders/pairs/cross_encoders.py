@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from typing_extensions import override
@@ -21,15 +21,13 @@ from pipeline.encoders.pairs.scorer import (
     template_of,
 )
 from pipeline.encoders.torch.attention import limit_last_layer_to_first_token
-from pipeline.encoders.torch.backend import TorchRunner
+from pipeline.encoders.torch.backend import DTYPES, TorchRunner
 from pipeline.encoders.torch.checks import observe
-from pipeline.encoders.torch.devices import fitting, open_device
 from pipeline.encoders.torch.loading import loading
 from pipeline.models.reranker import ResolvedReranker, check_labels
 
 if TYPE_CHECKING:
     import torch
-    from sentence_transformers import CrossEncoder
     from transformers import PreTrainedModel
 
 PAIRS = 32  # of a batch of `predict`, by its own default
@@ -38,7 +36,6 @@ PAIRS = 32  # of a batch of `predict`, by its own default
 class TorchPairs(TorchRunner[Float32]):
     """Computes pairs on a device; a subclass sets the tokenizer, and says how a batch is scored."""
 
-    section = "rerank"
     length_setting = "rerank.max_length"
     tokenizer: PairTokenizer
 
@@ -48,10 +45,11 @@ class Classifier(TorchPairs):
 
     network: PreTrainedModel
 
-    def use(self, network: PreTrainedModel) -> None:
+    def __init__(self, model: ResolvedReranker, network: PreTrainedModel) -> None:
         """Take a loaded network; where its head reads the first token, the last layer computes no other."""
-        self.network = self.place(network)
-        limit_last_layer_to_first_token(self.network)
+        super().__init__(model, network)
+        self.network = network
+        limit_last_layer_to_first_token(network)
 
     @override
     def compute(self, batch: TokenBatch) -> torch.Tensor:
@@ -63,11 +61,9 @@ class Classifier(TorchPairs):
 
 def load(settings: RerankSettings, model: ResolvedReranker, prepared: Path | None) -> Scorer:
     """A CrossEncoder of sentence-transformers."""
-    open_device(model.device, model.precision, "rerank")
-    with fitting(model, "rerank"):
-        if model.by_predict:
-            return _Predicting(settings, model)
-        return BatchedScorer(_CrossEncoder(model), settings.batch_size)
+    if model.by_predict:
+        return _Predicting(settings, model)
+    return BatchedScorer(_CrossEncoder(model), settings.batch_size)
 
 
 def library_scores(settings: RerankSettings, model: ResolvedReranker, pairs: Sequence[TextPair]) -> Float32:
@@ -80,13 +76,13 @@ class _Predicting:
     """A CrossEncoder that `predict` runs, with the template, the prompt and all modules of the model."""
 
     def __init__(self, settings: RerankSettings, model: ResolvedReranker) -> None:
-        import torch
+        from sentence_transformers import CrossEncoder
 
-        half = {"fp16": torch.float16, "bf16": torch.bfloat16}
         self.backend = self
-        self.encoder = _load(model, half.get(model.precision, torch.float32))
-        check_labels(model.name, self.encoder.num_labels)
-        self.figures, reads_padding = observe(model, self.encoder.eval())
+        with loading(model):
+            self.encoder = CrossEncoder(str(model.files.folder()), **_arguments(model))
+            check_labels(model.name, self.encoder.num_labels)
+            self.figures, reads_padding = observe(model, self.encoder.eval())
         self.batch_size = 1 if reads_padding else settings.batch_size or PAIRS
 
     def score(self, pairs: Sequence[TextPair], usage: Usage, bar: Bar) -> Float32:
@@ -103,14 +99,16 @@ class _CrossEncoder(Classifier):
     """A CrossEncoder that takes token ids; its activation is the one that the model's files name."""
 
     def __init__(self, model: ResolvedReranker) -> None:
-        super().__init__(model)
-        encoder = _load(model, self.dtype)
-        check_labels(model.name, encoder.num_labels)
+        from sentence_transformers import CrossEncoder
+
+        with loading(model):
+            encoder = CrossEncoder(str(model.files.folder()), **_arguments(model))
+            check_labels(model.name, encoder.num_labels)
+            super().__init__(model, encoder.model)
         self.activation = encoder.activation_fn
         fast = model.tokenizer.of_library(encoder.tokenizer)
         template = template_of(fast, encoder.tokenizer.model_input_names)
         self.tokenizer = PairTokenizer(fast, template, model.max_length - template.size)
-        self.use(encoder.model)
 
     @override
     def compute(self, batch: TokenBatch) -> torch.Tensor:
@@ -122,15 +120,14 @@ class _CrossEncoder(Classifier):
         return scores
 
 
-def _load(model: ResolvedReranker, dtype: torch.dtype) -> CrossEncoder:
-    from sentence_transformers import CrossEncoder
+def _arguments(model: ResolvedReranker) -> dict[str, Any]:
+    """What CrossEncoder is made with: the model's precision and device."""
+    import torch
 
-    with loading(model, "sentence_transformers"):
-        return CrossEncoder(
-            str(model.files.folder()),
-            device=model.device,
-            max_length=model.max_length,
-            local_files_only=True,
-            trust_remote_code=model.trust_remote_code,
-            model_kwargs={"dtype": dtype},
-        )
+    return {
+        "device": model.device,
+        "max_length": model.max_length,
+        "local_files_only": True,
+        "trust_remote_code": model.trust_remote_code,
+        "model_kwargs": {"dtype": getattr(torch, DTYPES[model.precision])},
+    }

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from typing_extensions import override
@@ -25,7 +25,6 @@ from pipeline.encoders.pairs.scorer import (
     encoder_tokenizer,
 )
 from pipeline.encoders.torch.checks import observe
-from pipeline.encoders.torch.devices import fitting, open_device
 from pipeline.encoders.torch.loading import loading
 from pipeline.models.reranker import DECODER, ENCODER, ResolvedReranker, flag_class
 
@@ -45,16 +44,16 @@ MARKS = ("A: ", "B: ")
 def load(settings: FlagAutoRerankSettings, model: ResolvedReranker, prepared: Path | None) -> BatchedScorer:
     """A model in the class of FlagEmbedding for its architecture."""
     kind = flag_class(model)
-    open_device(model.device, model.precision, "rerank")
-    with fitting(model, "rerank"):
-        flag = _load(model, kind)
+    with loading(model):
+        from FlagEmbedding import FlagAutoReranker
+
+        flag = FlagAutoReranker.from_finetuned(str(model.files.folder()), **_arguments(model, kind))
         if kind == DECODER:
             return BatchedScorer(_Decoder(settings, model, flag), settings.batch_size)
-        backend = Classifier(model)
-        backend.use(flag.model)
-        fast = model.tokenizer.of_library(flag.tokenizer)
-        backend.tokenizer = encoder_tokenizer(settings, model, fast, flag.tokenizer.model_input_names)
-        return BatchedScorer(backend, settings.batch_size)
+        backend = Classifier(model, flag.model)
+    fast = model.tokenizer.of_library(flag.tokenizer)
+    backend.tokenizer = encoder_tokenizer(settings, model, fast, flag.tokenizer.model_input_names)
+    return BatchedScorer(backend, settings.batch_size)
 
 
 def library_scores(
@@ -62,32 +61,31 @@ def library_scores(
 ) -> Float32:
     """The scores that FlagEmbedding itself gives to pairs, each alone."""
     kind = flag_class(model)
-    instructions = {
-        "query_instruction_for_rerank": settings.query_instruction,
-        "passage_instruction_for_rerank": settings.passage_instruction,
-    }
-    flag = _load(model, kind, **{name: text for name, text in instructions.items() if text is not None})
-    observe(model, flag.model.eval())  # where it cannot run, FlagEmbedding would try for ever
+    arguments = _arguments(model, kind)
+    if settings.query_instruction is not None:
+        arguments["query_instruction_for_rerank"] = settings.query_instruction
+    if settings.passage_instruction is not None:
+        arguments["passage_instruction_for_rerank"] = settings.passage_instruction
+    with loading(model):
+        from FlagEmbedding import FlagAutoReranker
+
+        flag = FlagAutoReranker.from_finetuned(str(model.files.folder()), **arguments)
+        observe(model, flag.model.eval())  # where it cannot run, FlagEmbedding would try for ever
     lengths = {"max_length": model.max_length, "query_max_length": model.query_max_length}
     prompt = {"prompt": getattr(settings, "prompt", None)} if kind == DECODER else {}
     scores = [flag.compute_score([pair], batch_size=2, **lengths, **prompt)[0] for pair in pairs]
     return np.array(scores, np.float32)
 
 
-def _load(model: ResolvedReranker, kind: str, **instructions: str) -> AbsReranker:
-    """The model in a class of FlagEmbedding."""
-    with loading(model, "FlagEmbedding.inference.auto_reranker"):
-        from FlagEmbedding import FlagAutoReranker
-
-        return FlagAutoReranker.from_finetuned(
-            str(model.files.folder()),
-            model_class=kind,
-            use_fp16=model.precision == "fp16",
-            devices=[model.device],
-            trust_remote_code=model.trust_remote_code,
-            **({"use_bf16": model.precision == "bf16"} if kind != ENCODER else {}),
-            **instructions,
-        )
+def _arguments(model: ResolvedReranker, kind: str) -> dict[str, Any]:
+    """What FlagEmbedding loads a model with: its class, precision and device."""
+    return {
+        "model_class": kind,
+        "use_fp16": model.precision == "fp16",
+        "devices": [model.device],
+        "trust_remote_code": model.trust_remote_code,
+        **({"use_bf16": model.precision == "bf16"} if kind != ENCODER else {}),
+    }
 
 
 class _Decoder(TorchPairs):
@@ -96,8 +94,8 @@ class _Decoder(TorchPairs):
     padded_right = False
 
     def __init__(self, settings: FlagAutoRerankSettings, model: ResolvedReranker, flag: AbsReranker) -> None:
-        super().__init__(model)
-        self.network = self.place(flag.model)
+        super().__init__(model, flag.model)
+        self.network = flag.model
         self.network.config.use_cache = False  # it would keep keys and values for text generation
         self.yes = flag.yes_loc
         template = _template(flag.tokenizer, settings.prompt or QUESTION)

@@ -8,11 +8,12 @@ of its width are as small; any other error is raised.
 from __future__ import annotations
 
 import collections
+import contextlib
 import copy
 import itertools
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, Generic, NamedTuple, Self, TypeVar, cast
 
@@ -25,8 +26,8 @@ from pipeline.core.records import Float32, Int32, Int64, RaggedRows, Role
 from pipeline.encoders.agreement import SHORT, Probes, sample_tokens
 from pipeline.encoders.batching import RowArrays, TokenBatch
 from pipeline.encoders.torch.attention import MaskReduction
-from pipeline.encoders.torch.checks import Figures, architecture, observe, tokens_embedded
-from pipeline.encoders.torch.devices import fitting, free_memory, is_out_of_memory, open_device
+from pipeline.encoders.torch.checks import architecture, observe, tokens_embedded
+from pipeline.encoders.torch.devices import free_memory, is_out_of_memory
 from pipeline.models.model import ResolvedBase, ResolvedModel
 
 if TYPE_CHECKING:
@@ -40,52 +41,44 @@ GPU_WIDTHS = 16  # a batch's width on a GPU is a multiple of this, so that few s
 LAG = 2  # batches sent to the device before the first one's vectors are fetched
 
 
+DTYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
+"""The name that torch has for each precision."""
 Computed = TypeVar("Computed", bound=RowArrays)
-Network = TypeVar("Network", bound="torch.nn.Module")
 
 
 class TorchRunner(ABC, Generic[Computed]):
     """Computes batches on a device; a subclass says what is computed of a batch."""
 
-    section: ClassVar[str] = "model"  # of the config, for messages
     padded_right: ClassVar[bool] = True  # the side of padding in what the network is given
     length_setting: ClassVar[str] = "model.passage_max_length"
     model: ResolvedBase
 
-    def __init__(self, model: ResolvedBase) -> None:
-        import torch
-
-        self.device = open_device(model.device, model.precision, self.section)
-        on_gpu = self.device.type == "cuda"
-        self.dtype = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}[model.precision]
-        self.name, self.pad_id, self.model = model.name, model.pad_id, model
-        self.embedded: int | None = None  # tokens that the network has embeddings of
-        self.reads_padding = False
-        self.figures: Figures = {}
-        self.token_budget = GPU_TOKENS if on_gpu else CPU_TOKENS
-        self.failed: dict[int, int] = {}  # by width of batches that did not fit, half of their tokens
-        self.masks = MaskReduction()
-        self.width_multiple = GPU_WIDTHS if on_gpu else 1
-        self.computes_padding = True
-
-    def place(self, network: Network) -> Network:
-        """A loaded network, on the device, its parameters in the precision, observed, its masks reduced.
+    def __init__(self, model: ResolvedBase, network: torch.nn.Module) -> None:
+        """Take a loaded network to the device, its parameters in the precision, observed, its masks reduced.
 
         Buffers stay as they are. The frequencies of rotary positions, in bf16, would turn the 5,000th token
         by 2 radians too far or too little; libraries that load a model in bf16 keep these in fp32, too.
         """
+        import torch
+
+        self.name, self.pad_id, self.model = model.name, model.pad_id, model
+        self.device, self.dtype = torch.device(model.device), getattr(torch, DTYPES[model.precision])
         self.embedded = tokens_embedded(network)
         network.to(self.device)
         for parameter in network.parameters():
             if parameter.is_floating_point():
                 parameter.data = parameter.data.to(self.dtype)
-        network.eval()
-        self.figures, self.reads_padding = observe(self.model, network)
+        self.figures, self.reads_padding = observe(model, network.eval())
+        self.masks = MaskReduction()
         for module in network.modules():
             # a model's own Python files may need a mask
             if architecture(module) and getattr(module, "base_model", None) is module:
                 self.masks.attach(module, self.padded_right)
-        return network
+        on_gpu = self.device.type == "cuda"
+        self.token_budget = GPU_TOKENS if on_gpu else CPU_TOKENS
+        self.failed: dict[int, int] = {}  # by width of batches that did not fit, half of their tokens
+        self.width_multiple = GPU_WIDTHS if on_gpu else 1
+        self.computes_padding = True
 
     @abstractmethod
     def compute(self, batch: TokenBatch) -> torch.Tensor:
@@ -133,9 +126,10 @@ class TorchRunner(ABC, Generic[Computed]):
                 if not is_out_of_memory(error):
                     raise
                 if texts == 1:
+                    smaller = f"choose a smaller {self.model.section}.precision"
                     raise InputError(
                         f"one text of {width} tokens does not fit into the memory of {self.device}",
-                        fix=f"lower {self.length_setting}, or choose a smaller {self.section}.precision",
+                        fix=f"lower {self.length_setting}, or {smaller}",
                     ) from None
             # outside the handler, because the exception holds references to the failed batch's tensors
             self.failed[width] = batch.ids.size // 2
@@ -205,41 +199,39 @@ class TorchBackend(TorchRunner[RowArrays]):
         return self.rows(DeviceBatch(batch, self.on_device(batch.ids), self.on_device(batch.mask)))
 
 
-def open_backend(load: type[TorchBackend], model: ResolvedModel) -> TorchBackend:
+def open_backend(load: Callable[[ResolvedModel], TorchBackend], model: ResolvedModel) -> TorchBackend:
     """Load a model; compare its vectors in fp16 and bf16 with those in fp32; let a GPU choose kernels.
 
     Raises:
         InputError: The device cannot be used, the model does not fit into its memory, or its vectors are too
             far from those in fp32.
     """
-    with fitting(model, "model"):
-        backend = load(model)
-        if model.precision == "fp32" and backend.device.type == "cpu":
+    backend = load(model)
+    if model.precision == "fp32" and model.device == "cpu":
+        return backend
+    with machine.preparing():
+        tokens = sample_tokens(backend.tokenizer, max(model.max_lengths.values()), SHORT)
+        if model.precision == "fp32":
+            Probes.by(backend, tokens)
             return backend
-        with machine.preparing():
-            tokens = sample_tokens(backend.tokenizer, max(model.max_lengths.values()), SHORT)
-            if model.precision == "fp32":
-                Probes.by(backend, tokens)
-                return backend
-            difference = _in_fp32(load, model, tokens).compare(backend.forward, model.precision).problem
-            free_memory(backend.device)
-            if difference:
-                wider = "bf16 or fp32" if model.precision == "fp16" else "fp32"
-                raise InputError(
-                    f"model '{model.name}' cannot be computed in {model.precision}: {difference}",
-                    fix=f"set model.precision to {wider}",
-                )
+        difference = _in_fp32(load, model, tokens).compare(backend.forward, model.precision).problem
+        free_memory(backend.device)
+        if difference:
+            wider = "bf16 or fp32" if model.precision == "fp16" else "fp32"
+            raise InputError(
+                f"model '{model.name}' cannot be computed in {model.precision}: {difference}",
+                fix=f"set model.precision to {wider}",
+            )
     return backend
 
 
-def _in_fp32(load: type[TorchBackend], model: ResolvedModel, tokens: Sequence[Int32]) -> Probes:
+def _in_fp32(
+    load: Callable[[ResolvedModel], TorchBackend], model: ResolvedModel, tokens: Sequence[Int32]
+) -> Probes:
     """Rows of the same texts in fp32; on the CPU if the device has no room for both."""
     if model.device != "cpu":
-        try:
+        with contextlib.suppress(InputError):
             return Probes.by(load(replace(model, precision="fp32")), tokens)
-        except (RuntimeError, InputError) as error:
-            if isinstance(error, RuntimeError) and not is_out_of_memory(error):
-                raise
     return Probes.by(load(replace(model, precision="fp32", device="cpu")), tokens)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import gc
 import warnings
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from pipeline.core.errors import InputError
@@ -22,21 +21,14 @@ OUT_OF_MEMORY = (
 """In errors of CUDA, its libraries, and torch's allocator on a CPU, which are no `torch.OutOfMemoryError`."""
 
 
-def open_device(name: str, precision: str, section: str) -> torch.device:
-    """The device `name`, after a check that it can be used; fp32 is computed in fp32 on it, never in TF32.
+def check_device(name: str, precision: str, section: str) -> None:
+    """Refuse a GPU that torch cannot use, or that does not compute in the precision.
 
     `section` is that of the config which names the device, for messages.
-
-    Raises:
-        InputError: Torch cannot use the device, or it does not compute in the precision.
     """
     import torch
 
-    # the environment may have set another: vendors' containers force TF32, which keys do not tell from fp32
-    torch.set_float32_matmul_precision("highest")
     device = torch.device(name)
-    if device.type == "cpu":
-        return device
     reason = _obstacle(device)
     if reason:
         raise InputError(
@@ -52,7 +44,6 @@ def open_device(name: str, precision: str, section: str) -> torch.device:
             allowed="bf16 on cards of compute capability 8.0 or above",
             fix=f"set {section}.precision to fp16 or fp32",
         )
-    return device
 
 
 def _obstacle(device: torch.device) -> str:
@@ -94,18 +85,13 @@ def free_memory(device: torch.device) -> None:
         getattr(torch, device.type).empty_cache()
 
 
-@contextlib.contextmanager
-def fitting(model: ResolvedBase, section: str) -> Iterator[None]:
-    """A context to load a model in: an `InputError` if it does not fit into the memory of its device."""
-    try:
-        yield
-    except RuntimeError as error:
-        if not is_out_of_memory(error):
-            raise
-        raise InputError(
-            f"model '{model.name}' does not fit into the memory of {model.device}{_size(model.device)}",
-            fix=f"choose a smaller {section}.precision, a smaller model, or set {section}.device to cpu",
-        ) from None
+def no_room(model: ResolvedBase) -> InputError:
+    """The refusal of a model that does not fit into the memory of its device."""
+    section = model.section
+    return InputError(
+        f"model '{model.name}' does not fit into the memory of {model.device}{_size(model.device)}",
+        fix=f"choose a smaller {section}.precision, a smaller model, or set {section}.device to cpu",
+    )
 
 
 def _size(device: str) -> str:

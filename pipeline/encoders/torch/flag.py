@@ -30,7 +30,6 @@ from pipeline.models.model import ResolvedModel
 
 if TYPE_CHECKING:
     import torch
-    from FlagEmbedding.abc.inference import AbsEmbedder
     from transformers import PreTrainedModel
 
 M3 = "encoder-only-m3"  # FlagEmbedding's name of its class
@@ -50,6 +49,26 @@ class _Network(TorchBackend):
 
     network: PreTrainedModel
     unpadded = False
+
+    def __init__(self, model: ResolvedModel, model_class: str, **settings: int) -> None:
+        """Load the model in one of FlagEmbedding's classes, which may take more `settings`."""
+        with loading(model):
+            from FlagEmbedding import FlagAutoModel
+
+            self.flag = FlagAutoModel.from_finetuned(
+                str(model.files.folder()),
+                model_class=model_class,
+                normalize_embeddings=False,
+                use_fp16=model.precision == "fp16",
+                use_bf16=model.precision == "bf16",
+                devices=[model.device],
+                pooling_method=model.pooling or "cls",
+                trust_remote_code=model.trust_remote_code,
+                query_instruction_format="{}{}",
+                **settings,
+            )
+            super().__init__(model, self.flag.model)
+        self.tokenizer = model.tokenizer.of_library(self.flag.tokenizer)
 
     @abstractmethod
     def pooled(self, hidden: torch.Tensor, texts: DeviceBatch) -> torch.Tensor:
@@ -87,18 +106,16 @@ class FlagBackend(_Network):
     """
 
     def __init__(self, model: ResolvedModel) -> None:
-        super().__init__(model)
         # chosen by the pooling, which is in the key, and not by the model's name as FlagEmbedding does it:
         # bge-m3's dense vectors are an encoder's CLS, bge-en-icl's without examples a decoder's last token
         of_decoder = model.pooling == "last_token"
-        self.flag = _load(model, "decoder-only-base" if of_decoder else "encoder-only-base")
-        self.network = self.place(self.flag.model)
+        super().__init__(model, "decoder-only-base" if of_decoder else "encoder-only-base")
+        self.network = self.flag.model
         self.network.config.use_cache = False  # a decoder would keep keys and values for text generation
         if model.pooling == "cls":
             attention.limit_last_layer_to_first_token(self.network)
         if self.device.type == "cuda" and attention.runs_without_padding(self):
             self.unpad()
-        self.tokenizer = model.tokenizer.of_library(self.flag.tokenizer)
         width = getattr(self.network.config, "hidden_size", None)
         if not isinstance(width, int):
             raise InputError(
@@ -128,15 +145,13 @@ class M3Backend(_Network):
     """BGE-M3 with the head of one output: weights of words, or a vector for each token but the first, CLS."""
 
     def __init__(self, model: ResolvedModel) -> None:
-        super().__init__(model)
         refuse_missing_heads(model)
-        flag = _load(model, M3)
-        module = self.place(flag.model)
+        super().__init__(model, M3, colbert_dim=len(read_head(model.files.folder(), "multivector")["weight"]))
+        module = self.flag.model
         self.network = module.model
         if self.device.type == "cuda" and attention.runs_without_padding(self):
             self.unpad()
-        self.tokenizer = model.tokenizer.of_library(flag.tokenizer)
-        self.unused = unused_tokens(flag.tokenizer)
+        self.unused = unused_tokens(self.flag.tokenizer)
         self.linear = module.sparse_linear if model.output == "sparse" else module.colbert_linear
 
     @override
@@ -158,23 +173,3 @@ class M3Backend(_Network):
         weights = computed[:, 1]
         rows, places = np.nonzero(weights > 0)
         return largest_weights(rows, words[rows, places], weights[rows, places], self.unused, len(computed))
-
-
-def _load(model: ResolvedModel, model_class: str) -> AbsEmbedder:
-    """The model in one of FlagEmbedding's classes, in its precision on its device."""
-    folder = model.files.folder()
-    with loading(model, "FlagEmbedding.inference.auto_embedder", "FlagEmbedding"):
-        from FlagEmbedding import FlagAutoModel
-
-        return FlagAutoModel.from_finetuned(
-            str(folder),
-            model_class=model_class,
-            normalize_embeddings=False,
-            use_fp16=model.precision == "fp16",
-            use_bf16=model.precision == "bf16",
-            devices=[model.device],
-            pooling_method=model.pooling or "cls",
-            trust_remote_code=model.trust_remote_code,
-            query_instruction_format="{}{}",
-            **({"colbert_dim": len(read_head(folder, "multivector")["weight"])} if model_class == M3 else {}),
-        )

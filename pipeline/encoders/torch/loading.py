@@ -24,7 +24,7 @@ from pipeline.core.records import Float32, Int32, Int64, RaggedRows
 from pipeline.encoders.agreement import CHECKS
 from pipeline.encoders.torch.adapters import merge_adapter
 from pipeline.encoders.torch.checks import check_loaded, observe, tokens_embedded
-from pipeline.encoders.torch.devices import is_out_of_memory
+from pipeline.encoders.torch.devices import check_device, is_out_of_memory, no_room
 from pipeline.models.files import ADAPTER, ADAPTER_FOLDER, TOKEN_HEAD, WORD_HEAD, damaged, untrusted_code
 from pipeline.models.model import ResolvedBase, ResolvedModel
 from pipeline.storage.whole_files import write_json
@@ -34,63 +34,63 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 LIBRARIES = "torch", "transformers", "sentence-transformers", "FlagEmbedding"
+QUIET = "FlagEmbedding", "sentence_transformers"  # names of their loggers
 
 
 @contextlib.contextmanager
-def loading(model: ResolvedBase, *quiet: str) -> Iterator[None]:
-    """A context to load a model in, through whichever library.
+def loading(model: ResolvedBase) -> Iterator[None]:
+    """A context to load a model in, through whichever library, and to take it to its device.
 
-    Every network is checked, and an adapter merged into it. FlagEmbedding and sentence-transformers load
-    networks without `output_loading_info`, and drop the report that transformers makes of names.
-
-    Errors are explained, and libraries and the loggers named in `quiet` log errors only.
+    Every network is checked, and an adapter merged into it: FlagEmbedding and sentence-transformers drop the
+    report that transformers makes of names. Libraries log errors only.
 
     Raises:
-        InputError: The model's files are damaged, incomplete, or declare what does not run; or a library has
-            a version that is not supported.
+        InputError: The device cannot be used, or has no room for the model; the model's files are damaged,
+            incomplete, or declare what does not run; or a library has a version that is not supported.
     """
     check_versions(*LIBRARIES)
+    import torch
+    from transformers import PreTrainedModel
     from transformers.utils import logging as transformers_logging
 
+    # the environment may have set another: vendors' containers force TF32, which keys do not tell from fp32
+    torch.set_float32_matmul_precision("highest")
+    if model.device != "cpu":
+        check_device(model.device, model.precision, model.section)
     transformers_logging.set_verbosity_error()
     transformers_logging.disable_progress_bar()
-    levels = [(logging.getLogger(logger), logging.getLogger(logger).level) for logger in quiet]
-    for logger, _ in levels:
-        logger.setLevel(logging.ERROR)
-    try:
-        from transformers import PreTrainedModel
+    original = PreTrainedModel.__dict__["from_pretrained"]
 
-        original = PreTrainedModel.__dict__["from_pretrained"]
+    def from_pretrained(cls: Any, *arguments: Any, **settings: Any) -> Any:
+        asked = settings.pop("output_loading_info", False)
+        network, report = original.__func__(cls, *arguments, output_loading_info=True, **settings)
+        check_loaded(model, network, report)
+        if (model.files.folder() / ADAPTER_FOLDER / ADAPTER).is_file():
+            network = merge_adapter(network, model)
+        return (network, report) if asked else network
 
-        def from_pretrained(cls: Any, *arguments: Any, **settings: Any) -> Any:
-            asked = settings.pop("output_loading_info", False)
-            network, report = original.__func__(cls, *arguments, output_loading_info=True, **settings)
-            check_loaded(model, network, report)
-            if (model.files.folder() / ADAPTER_FOLDER / ADAPTER).is_file():
-                network = merge_adapter(network, model)
-            return (network, report) if asked else network
-
+    with contextlib.ExitStack() as stack:
+        for logger in map(logging.getLogger, QUIET):
+            stack.callback(logger.setLevel, logger.level)
+            logger.setLevel(logging.ERROR)
+        stack.callback(setattr, PreTrainedModel, "from_pretrained", original)
         PreTrainedModel.from_pretrained = classmethod(from_pretrained)
+        stack.enter_context(warnings.catch_warnings(action="ignore", category=UserWarning))
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", UserWarning)
-                yield
-        finally:
-            PreTrainedModel.from_pretrained = original
-    except Exception as error:
-        if explained := _explained(model.name, error):
-            raise explained from error
-        raise
-    finally:
-        for logger, level in levels:
-            logger.setLevel(level)
+            yield
+        except Exception as error:
+            if explained := _explained(model, error):
+                raise explained from error
+            raise
 
 
-def _explained(name: str, error: Exception) -> InputError | None:
-    """What an error of a library says of a model's files; None for one of another reason."""
+def _explained(model: ResolvedBase, error: Exception) -> InputError | None:
+    """What an error of a library says of a model's files or size; None for one of another reason."""
     from safetensors import SafetensorError
 
-    text = str(error)
+    name, text = model.name, str(error)
+    if is_out_of_memory(error):
+        return no_room(model)
     if isinstance(error, UnpicklingError):
         found = f"the weights of model '{name}' are pickled with more than weights, or are no weights"
         return damaged(
@@ -102,9 +102,7 @@ def _explained(name: str, error: Exception) -> InputError | None:
         found = f"model '{name}' has no file with weights that transformers reads"
         return damaged(found, "model.safetensors or pytorch_model.bin, or an index of their parts")
     of_files = ArithmeticError, AttributeError, ImportError, LookupError, RuntimeError, TypeError, ValueError
-    if not isinstance(error, of_files) or is_out_of_memory(error):
-        return None
-    if isinstance(error, RuntimeError) and "CUDA" in text:
+    if not isinstance(error, of_files) or (isinstance(error, RuntimeError) and "CUDA" in text):
         return None
     if "trust_remote_code" in text:
         return untrusted_code(name)

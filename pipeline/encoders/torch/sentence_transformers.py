@@ -5,13 +5,14 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from typing_extensions import override
 
 from pipeline.core.records import Float32, RaggedRows, Role
 from pipeline.encoders.torch.backend import (
+    DTYPES,
     DeviceBatch,
     TorchBackend,
     open_backend,
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
     from sentence_transformers.base.modules import Module
     from transformers import PreTrainedModel
 
-Encoder = TypeVar("Encoder", "SentenceTransformer", "SparseEncoder", "MultiVectorEncoder")
-
 
 def load(model: ResolvedModel, prepared: Path | None = None) -> TorchBackend:
     """A model in the class of sentence-transformers for its output."""
@@ -44,15 +43,33 @@ def load(model: ResolvedModel, prepared: Path | None = None) -> TorchBackend:
     return open_backend(classes[model.output], model)
 
 
-class SentenceTransformersBackend(TorchBackend):
+class _LibraryBackend(TorchBackend):
+    """A model in a class of sentence-transformers, in its precision."""
+
+    def __init__(self, model: ResolvedModel, encoder: type[Any]) -> None:
+        import torch
+
+        with loading(model):
+            self.network = encoder(
+                str(model.files.folder()),
+                device=model.device,
+                local_files_only=True,
+                trust_remote_code=model.trust_remote_code,
+                model_kwargs={"dtype": getattr(torch, DTYPES[model.precision])},
+            )
+            super().__init__(model, self.network)
+
+
+class SentenceTransformersBackend(_LibraryBackend):
     """A SentenceTransformer that takes token ids: Transformer, Pooling, Dense, Normalize, as it declares."""
+
+    network: SentenceTransformer
 
     def __init__(self, model: ResolvedModel) -> None:
         from sentence_transformers import SentenceTransformer
         from sentence_transformers.sentence_transformer.modules import Normalize, Pooling
 
-        super().__init__(model)
-        self.network = self.place(_load(SentenceTransformer, model, self.dtype))
+        super().__init__(model, SentenceTransformer)
         mode = {"cls": "cls", "mean": "mean", "last_token": "lasttoken"}.get(model.pooling)
         for module in self.network:
             if isinstance(module, Pooling) and mode:
@@ -81,18 +98,6 @@ class SentenceTransformersBackend(TorchBackend):
             features["prompt_length"] = skipped
         vectors: torch.Tensor = self.network(features)["sentence_embedding"]
         return vectors
-
-
-def _load(encoder: type[Encoder], model: ResolvedModel, dtype: torch.dtype) -> Encoder:
-    """A model in a class of sentence-transformers."""
-    with loading(model, "sentence_transformers"):
-        return encoder(
-            str(model.files.folder()),
-            device=model.device,
-            local_files_only=True,
-            trust_remote_code=model.trust_remote_code,
-            model_kwargs={"dtype": dtype},
-        )
 
 
 LOGITS = {"cpu": 1 << 21, "cuda": 1 << 28, "mps": 1 << 21}
@@ -137,15 +142,16 @@ class SpladeHead:
         return largest
 
 
-class SparseEncoderBackend(TorchBackend):
+class SparseEncoderBackend(_LibraryBackend):
     """A SparseEncoder that takes token ids; by itself that for passages."""
+
+    network: SparseEncoder
 
     def __init__(self, model: ResolvedModel) -> None:
         from sentence_transformers import SparseEncoder
 
-        super().__init__(model)
-        self.encoder = self.place(_load(SparseEncoder, model, self.dtype))
-        self.chains = {role: _chain(self.encoder, role) for role in TASKS}
+        super().__init__(model, SparseEncoder)
+        self.chains = {role: _chain(self.network, role) for role in TASKS}
         self.heads: dict[int, SpladeHead] = {}
         for chain in self.chains.values():
             network = getattr(chain[0], "auto_model", None)
@@ -203,9 +209,9 @@ class SparseEncoderBackend(TorchBackend):
             weights = head.largest(ids, mask).relu_().log1p_()
             if self.chain[1].activation_function == "log1p_relu":
                 weights.log1p_()
-        if self.encoder.max_active_dims is not None:
-            weights = select_max_active_dims(weights, max_active_dims=self.encoder.max_active_dims)
-        if self.encoder.similarity_fn_name == "cosine":
+        if self.network.max_active_dims is not None:
+            weights = select_max_active_dims(weights, max_active_dims=self.network.max_active_dims)
+        if self.network.similarity_fn_name == "cosine":
             weights = torch.nn.functional.normalize(weights, dim=-1)
         return weights
 
@@ -227,14 +233,15 @@ def _is_splade(chain: Sequence[Module]) -> bool:
     return splade and chain[1].pooling_strategy == "max" and bool(chain[0].auto_model.get_output_embeddings())
 
 
-class MultiVectorEncoderBackend(TorchBackend):
+class MultiVectorEncoderBackend(_LibraryBackend):
     """A MultiVectorEncoder that takes token ids, of queries or of passages."""
+
+    network: MultiVectorEncoder
 
     def __init__(self, model: ResolvedModel) -> None:
         from sentence_transformers import MultiVectorEncoder
 
-        super().__init__(model)
-        self.network = self.place(_load(MultiVectorEncoder, model, self.dtype))
+        super().__init__(model, MultiVectorEncoder)
         self.tokenizer = model.tokenizer.of_library(self.network[0].tokenizer)
         self.expansion = self.network[0].query_expansion
         self._check_markers()
