@@ -19,6 +19,7 @@ import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -27,7 +28,8 @@ from bench_gpu import LENGTH, passages
 from harness import in_turn
 
 from pipeline.core.display import silent
-from pipeline.encoders.batching import RowArrays, TokenBatch, encode_parts
+from pipeline.encoders.batching import RowArrays, TokenBatch
+from pipeline.encoders.encoder import Encoder
 from pipeline.encoders.torch.backend import GPU_TOKENS, GPU_WIDTHS
 
 PART = 16384  # texts of a shard
@@ -55,12 +57,13 @@ def work(folder: str, how: str, count: int) -> None:
     """A process's part of each round: wait for a line, tokenize, and answer with one."""
     texts = passages(count)
     if how == "ours":
-        backend = NoNetwork(folder)
+        model = SimpleNamespace(prompts={"passages": ("", "")}, max_lengths={"passages": LENGTH})
+        encoder = Encoder(model, NoNetwork(folder))  # type: ignore[arg-type]
 
         def once() -> None:
             parts = [texts[start : start + PART] for start in range(0, len(texts), PART)]
             with silent("", None, "") as bar:
-                for _ in encode_parts(backend, parts, LENGTH, bar):  # type: ignore[arg-type]
+                for _ in encoder.encode_parts(parts, "passages", bar):
                     pass
     else:
         from transformers import AutoTokenizer

@@ -9,10 +9,10 @@ from .batching import (
     Usage as Usage,
     Window as Window,
     batches as batches,
-    encode_parts as encode_parts,
     text_windows as text_windows,
     tokenize as tokenize,
 )
 from .conversion import Conversion as Conversion
-from .opener import Encoder as Encoder, ModelSource as ModelSource, Opener as Opener
+from .encoder import Encoder as Encoder
+from .opener import ModelSource as ModelSource, Opener as Opener
 from .openers import resolve as resolve

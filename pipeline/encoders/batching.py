@@ -6,25 +6,20 @@ order, in a thread, ahead of the computation. Within a window they are sorted by
 and cut into batches by a budget: rows times width, padding included. What does not fill a batch is carried
 into the next window. The longest texts come first, so a batch that needs too much memory fails at the start
 of a run.
-
-Parts of a collection are encoded as one stream of batches: the next part is read and tokenized, and the rows
-of the last one are put in order, while the model computes.
 """
 
 from __future__ import annotations
 
 import itertools
 import threading
-import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
-from pipeline.core.display import Bar
 from pipeline.core.records import Float32, Int32, Int64, JsonObject, RaggedRows, Role
 from pipeline.models.files import damaged
 from pipeline.storage import ragged_shards
@@ -38,7 +33,6 @@ WINDOW = 4096  # texts of a window; the first one has TOKENIZED_TEXTS
 TOKENIZED_TEXTS = (
     512  # texts per call of the tokenizer, whose results take much memory until ids are copied out
 )
-AHEAD = 4  # windows that wait for the model at most: it never waits for the long second window of a part
 Item = TypeVar("Item")
 
 
@@ -87,68 +81,6 @@ class RoleDependent(Protocol):
         ...
 
 
-def encode_parts(
-    backend: Backend,
-    parts: Iterable[Sequence[str]],
-    max_length: int,
-    bar: Bar,
-    batch_size: int | None = None,
-    check: Callable[[Sequence[str], int, RowArrays], None] | None = None,
-) -> Iterator[tuple[RowArrays, Usage]]:
-    """Encode parts of a collection, one after the other, without a pause between them.
-
-    The batches of a part, and so its rows, do not depend on the other parts.
-
-    Args:
-        backend: The model.
-        parts: The texts of each part, taken by a thread ahead of the computation.
-        max_length: Number of tokens kept of each text, special tokens included.
-        bar: Progress bar, updated for every encoded text.
-        batch_size: Largest number of texts of a batch; None limits it by the backend's token budget alone.
-        check: Called with the texts of each part, `max_length` and the rows, in a thread, while the next one
-            is computed.
-
-    Yields:
-        The rows of each part, in the order of its texts, and what they cost.
-    """
-    under_way: list[_Part] = []  # a thread adds parts
-    windows = ahead(_tokenized_parts(backend.tokenizer, parts, max_length, under_way), AHEAD)
-
-    def finish(part: _Part) -> tuple[RowArrays, Usage]:
-        arrays = part.computed  # which are not kept
-        rows = in_order((arrays.popleft() for _ in range(len(arrays))), len(part.texts))
-        if check:
-            check(part.texts, max_length, rows)
-        return rows, part.usage
-
-    finishing = deque[Future[tuple[RowArrays, Usage]]]()
-    with ThreadPoolExecutor(1) as thread:
-        for numbers, computed in backend.forward(batches(backend, windows, max_length, batch_size)):
-            part = next(part for part in under_way if numbers[0] < part.first + len(part.texts))
-            part.computed.append((numbers - part.first, computed))
-            part.left -= len(numbers)
-            bar.update(len(numbers))
-            while len(under_way) > 1 and under_way[0].left == 0:
-                finishing.append(thread.submit(finish, under_way.pop(0)))
-            while finishing and (finishing[0].done() or len(finishing) > 1):
-                yield finishing.popleft().result()
-        for finished in finishing:
-            yield finished.result()
-    yield from map(finish, under_way)  # the last one in this thread: one query is encoded by two threads
-
-
-@dataclass
-class _Part:
-    """A part whose texts are being encoded."""
-
-    texts: Sequence[str]  # its texts
-    first: int  # the number of its first text among those of all parts
-    left: int  # the texts that have no row yet
-    usage: Usage  # what it cost so far
-    # The rows of its batches, with their positions, int64 [b].
-    computed: deque[tuple[Int64, RowArrays]] = field(default_factory=deque)
-
-
 class Window(NamedTuple):
     """Some texts of a part, tokenized."""
 
@@ -163,25 +95,6 @@ def text_windows(characters: Sequence[int]) -> list[list[int]]:
     # the first is short: the backend waits for it
     cuts = [0, *range(TOKENIZED_TEXTS, len(order), WINDOW), len(order)]
     return [order[start:stop] for start, stop in itertools.pairwise(cuts)]
-
-
-def _tokenized_parts(
-    tokenizer: Tokenizer, parts: Iterable[Sequence[str]], max_length: int, under_way: list[_Part]
-) -> Iterator[Window]:
-    """The windows of each part, which is added to those under way; positions are those among all texts."""
-    first = 0
-    for texts in parts:
-        counts = np.zeros(len(texts), np.int32)
-        usage = Usage(len(texts), counts=counts)
-        under_way.append(_Part(texts, first, len(texts), usage))
-        windows = text_windows([len(text) for text in texts])
-        for rows in windows:
-            started = time.perf_counter()
-            tokens, counts[rows] = tokenize(tokenizer, [texts[row] for row in rows], max_length)
-            usage.tokenize_seconds += time.perf_counter() - started
-            numbered = [(first + row, ids) for row, ids in zip(rows, tokens, strict=True)]
-            yield Window(numbered, usage, rows is windows[-1])
-        first += len(texts)
 
 
 def in_order(parts: Iterator[tuple[Int64, RowArrays]], count: int) -> RowArrays:
@@ -253,7 +166,7 @@ def tokenize(
 def batches(
     shape: BatchShape, windows: Iterable[Window], max_length: int, batch_size: int | None = None
 ) -> Iterator[TokenBatch]:
-    """Cut windows into batches, each within the backend's token budget or of one text; see `encode_parts`."""
+    """Cut windows into batches, each within the backend's token budget or of one text; see `Encoder`."""
     waiting: list[tuple[int, Int32]] = []
     multiple = 1 if shape.reads_padding else shape.width_multiple
     for window in windows:

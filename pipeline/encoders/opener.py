@@ -12,7 +12,7 @@ import contextlib
 import json
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
@@ -26,10 +26,10 @@ from pipeline.core import machine
 from pipeline.core.display import NO_BAR, Bar
 from pipeline.core.errors import InputError
 from pipeline.core.records import Collection, Facts, Float32, JsonObject, Role, VectorForm
-from pipeline.encoders import batching
-from pipeline.encoders.agreement import CHECKS, LIMITS, PAIR_LIMITS, PAIRS, PROBES, Probes, Watch
-from pipeline.encoders.batching import Backend, RowArrays, Usage
+from pipeline.encoders.agreement import CHECKS, LIMITS, PAIR_LIMITS, PAIRS, PROBES, Probes
+from pipeline.encoders.batching import RowArrays, Usage
 from pipeline.encoders.conversion import Conversion
+from pipeline.encoders.encoder import Encoder
 from pipeline.models.model import CalibrationCorpus, ResolvedModel
 from pipeline.models.reranker import ResolvedReranker
 from pipeline.storage.artifacts import Artifact, Recipe
@@ -217,7 +217,7 @@ class TextOpener(Opener, EmbeddingSource):
             self.model.files.check()
         if self.model.truncate_dim:
             check_dimensions(self.model.truncate_dim, backend.dimension)
-        return Encoder(self.settings, self.model, backend, watch)
+        return Encoder(self.model, backend, self.settings.batch_size, watch)
 
     @override
     def comparison_recipe(self) -> Recipe:
@@ -250,46 +250,6 @@ class TextOpener(Opener, EmbeddingSource):
     def calibrated_on(self, corpus: CalibrationCorpus | None) -> TextOpener:
         """The same model, whose int8 form is calibrated on the passages of a collection."""
         return replace(self, model=replace(self.model, corpus=corpus))
-
-
-@dataclass(frozen=True)
-class Encoder:
-    """A loaded model, which turns texts into rows."""
-
-    settings: EncoderSettings
-    model: ResolvedModel
-    backend: Backend
-    watch: Watch | None  # compares some of the rows with the fp32 model's
-
-    def encode(self, texts: list[str], role: Role, usage: Usage, bar: Bar) -> RowArrays:
-        """The rows of some texts, as `encode_parts` gives them; what they cost is added to `usage`."""
-        ((rows, cost),) = self.encode_parts([texts], role, bar)
-        usage.add(cost)
-        return rows
-
-    def encode_parts(
-        self, parts: Iterable[list[str]], role: Role, bar: Bar
-    ) -> Iterator[tuple[RowArrays, Usage]]:
-        """Encode parts of a collection as passages or queries, with the prompt and length of the role.
-
-        `parts` are read by a thread, ahead of the computation, and `bar` is advanced by each text.
-
-        Returns:
-            For each part its rows in the order of its texts, float32 [texts, dimension], whole and not
-            normalized, or `RaggedRows`; and what they cost.
-
-        Raises:
-            InputError: A text's vector is too far from that of the fp32 model.
-        """
-        before, after = self.model.prompts[role]
-        prompted = ([before + text + after for text in texts] for texts in parts)
-        length, backend = self.model.max_lengths[role], self.backend
-        if isinstance(backend, batching.RoleDependent):
-            backend = backend.for_role(role)
-        check = self.watch.check if self.watch else None
-        return batching.encode_parts(
-            backend, prompted if before or after else parts, length, bar, self.settings.batch_size, check
-        )
 
 
 class Scorer(Protocol):

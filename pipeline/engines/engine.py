@@ -19,7 +19,8 @@ from pipeline.core.errors import InputError
 from pipeline.core.installation import require
 from pipeline.core.records import Embeddings, Float32, Ranking, Role, TextPair, UInt8
 from pipeline.encoders.batching import Usage
-from pipeline.encoders.opener import Encoder, ModelSource, Opener, PairOpener, Scorer
+from pipeline.encoders.encoder import Encoder
+from pipeline.encoders.opener import ModelSource, Opener, PairOpener, Scorer
 from pipeline.engines.base import Content, Engine, Job, Part, PartResult
 from pipeline.storage.store import Store
 

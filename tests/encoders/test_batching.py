@@ -3,7 +3,9 @@
 import logging
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,11 +20,11 @@ from workplaces import BAR
 
 from pipeline import InputError
 from pipeline.encoders import (
+    Encoder,
     TokenBatch,
     Usage,
     Window,
     batches,
-    encode_parts,
     text_windows,
     tokenize,
 )
@@ -57,10 +59,22 @@ class Counting:
             yield batch.rows, np.stack([batch.mask.sum(1), ids.sum(1)], 1).astype(np.float32)
 
 
+NO_CARD: Any = None
+MODEL = ResolvedModel(
+    name="tiny", files=Files(Path()), identity={}, pooling="mean", precision="fp32", device="cpu",
+    prompts={"passages": ("", ""), "queries": ("", "")}, max_lengths={"passages": 20, "queries": 20},
+    pad_id=0, tokenizers={}, tokenizer=ModelTokenizer(Path(), "", TokenizerSettings("tiny")), card=NO_CARD,
+)  # fmt: skip
+
+
+def encoder(backend: Any, max_length: int = 50, size: int | None = None, watch: Any = None) -> Encoder:
+    return Encoder(replace(MODEL, max_lengths={"passages": max_length}), backend, size, watch)
+
+
 def run(
     backend: Any, texts: list[str], max_length: int = 50, size: int | None = None
 ) -> tuple[np.ndarray, Usage]:
-    ((rows, usage),) = encode_parts(backend, [texts], max_length, BAR, size)
+    ((rows, usage),) = encoder(backend, max_length, size).encode_parts([texts], "passages", BAR)
     return rows, usage
 
 
@@ -113,14 +127,6 @@ def test_a_text_that_a_tokenizer_cannot_encode_is_no_traceback() -> None:
 def test_little_is_tokenized_before_anything_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
     resize(monkeypatch, tokenized_texts=2, tokenized_window=4)
     assert text_windows(range(1, 9)) == [[7, 6], [5, 4, 3, 2], [1, 0]]
-
-
-NO_CARD: Any = None
-MODEL = ResolvedModel(
-    name="tiny", files=Files(Path()), identity={}, pooling="mean", precision="fp32", device="cpu",
-    prompts={"passages": ("", ""), "queries": ("", "")}, max_lengths={"passages": 20, "queries": 20},
-    pad_id=0, tokenizers={}, tokenizer=ModelTokenizer(Path(), "", TokenizerSettings("tiny")), card=NO_CARD,
-)  # fmt: skip
 
 
 class Tiny(TorchBackend):
@@ -244,7 +250,8 @@ def test_parts_have_the_rows_and_the_batches_that_each_has_alone(
     def check(texts: Any, length: int, rows: Any) -> None:
         checked.append((list(texts), length, len(rows)))
 
-    found = list(encode_parts(backend, parts, 50, BAR, check=check))
+    watched = encoder(backend, watch=SimpleNamespace(check=check))
+    found = list(watched.encode_parts(parts, "passages", BAR))
     for (rows, usage), texts in zip(found, parts, strict=True):
         alone = kind(budget)
         expected, cost = run(alone, texts)
@@ -269,5 +276,5 @@ def test_a_part_is_read_while_the_one_before_is_computed() -> None:
                 assert was_read.wait(60)
                 yield from super().forward(iter([batch]))
 
-    found = [rows.tolist() for rows, _ in encode_parts(Waiting(8), parts(), 50, BAR)]
+    found = [rows.tolist() for rows, _ in encoder(Waiting(8)).encode_parts(parts(), "passages", BAR)]
     assert found == [[[2, 3]], [[1, 3]]]

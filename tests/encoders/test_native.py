@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from workplaces import BAR, process
 
 from pipeline import InputError
 from pipeline.config import BACKENDS
-from pipeline.encoders import Encoder, Usage, encode_parts, resolve
+from pipeline.encoders import Encoder, Usage, resolve
 from pipeline.native import Fp32Model, PackedModel, network_arrays, network_matrices
 from pipeline.storage import Store
 
@@ -32,20 +33,20 @@ NATIVE = {"backend": "native", "precision": "int16"}
 MINILM = {**NATIVE, "name": "all-minilm-l6-v2"}
 
 
-def encoded(
-    native: Any, texts: list[str], most: int = 512, size: int | None = None
-) -> tuple[np.ndarray, Usage]:
-    ((rows, usage),) = encode_parts(native, [texts], most, BAR, size)
+def encoded(native: Encoder, texts: list[str], most: int = 512, size: int | None = None) -> tuple[Any, Usage]:
+    model = replace(native.model, max_lengths={"passages": most})
+    ((rows, usage),) = Encoder(model, native.backend, size).encode_parts([texts], "passages", BAR)
     return rows, usage
 
 
 def test_no_text_s_vector_depends_on_its_company(passages: list[str], store: Store, opened: Opened) -> None:
-    native, texts = opened(store, **MINILM).backend, [*passages[:40], "", "a", "long " * 700]
+    native, texts = opened(store, **MINILM), [*passages[:40], "", "a", "long " * 700]
     together, usage = encoded(native, texts)
     assert usage.tokens == usage.padded > 0  # padding costs nothing
     assert (encoded(native, texts, size=1)[0] == together).all()
     assert (encoded(native, texts[::-1])[0][::-1] == together).all()
-    native.token_budget, native.threads = 200, 1
+    backend: Any = native.backend
+    backend.token_budget, backend.threads = 200, 1
     assert (encoded(native, texts)[0] == together).all()
 
 
@@ -178,7 +179,7 @@ def test_a_position_without_an_embedding_is_refused(
 ) -> None:
     """What `config.json` says is not always there, and Numba does not look."""
     config = getattr(transformers, f"{kind}Config")(**SHAPE, pad_token_id=1, max_position_embeddings=40)
-    native = opened(store, name=saved(getattr(transformers, f"{kind}Model")(config)), **NATIVE).backend
+    native = opened(store, name=saved(getattr(transformers, f"{kind}Model")(config)), **NATIVE)
     assert encoded(native, ["word " * 99], longest)[0].all()
     with pytest.raises(InputError, match=rf"has {longest + 1} tokens, and .* has positions for {longest}\."):
         encoded(native, ["word " * 99], longest + 1)
