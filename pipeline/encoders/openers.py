@@ -72,12 +72,10 @@ METRICS = {"dot": "inner_product", "euclidean": "l2"}
 def resolve(
     settings: Any, find: Callable[[str, str | None, bool], Files] = find_model, cache: Path | None = None
 ) -> Any:
-    """The `EmbeddingSource` or `ScoreSource` of a section, without loading anything.
+    """The `EmbeddingSource` or `ScoreSource` of a section of a backend other than `auto`; loads nothing.
 
-    Args:
-        settings: A section `model` or `rerank`, of a backend other than `auto`.
-        find: Finds and hashes the model's files; a cached function does so once for several sections.
-        cache: Where tokenizers are kept if the user's store cannot be written.
+    `find` finds and hashes the model's files; a cached function does so once for several sections. `cache` is
+    where tokenizers are kept if the user's store cannot be written.
     """
     if isinstance(settings, PrecomputedSettings):
         from pipeline.encoders.precomputed import KINDS
@@ -124,15 +122,11 @@ def choose_device(setting: str, on_gpu: bool) -> str:
 
 
 def choose(settings: Section, metric: str, resolve: Callable[[Section], Any]) -> Section:
-    """The settings that are used: of one backend, and for vectors that are compared as the model declares it.
+    """The settings of a section `model` or `rerank` that are used: those of one backend.
 
-    Without `normalize` where that is a similarity of vectors of any length; a config that sets
-    `model.normalize` decides by itself.
-
-    Args:
-        settings: A section `model` or `rerank`.
-        metric: The `index.metric`.
-        resolve: Gives the opener of such a section, loading nothing.
+    They are without `normalize` where the model declares a similarity of vectors of any length, which the
+    `index.metric` must be; a config that sets `model.normalize` decides by itself. `resolve` gives the source
+    of a section.
 
     Raises:
         InputError: The index compares vectors in another way than the model declares; or FlagEmbedding and

@@ -125,21 +125,24 @@ class TorchRunner(ABC, Generic[Computed]):
             except RuntimeError as error:
                 if not is_out_of_memory(error):
                     raise
-                if texts == 1:
-                    smaller = f"choose a smaller {self.model.section}.precision"
-                    raise InputError(
-                        f"one text of {width} tokens does not fit into the memory of {self.device}",
-                        fix=f"lower {self.length_setting}, or {smaller}",
-                    ) from None
             # outside the handler, because the exception holds references to the failed batch's tensors
-            self.failed[width] = batch.ids.size // 2
-            log.warning(
-                "out of memory on %s with %d tokens a batch: going on with %d",
-                self.device, batch.ids.size, self.failed[width],
-            )  # fmt: skip
-            free_memory(self.device)
+            self._note_failed(texts, width)
         half = (len(batch.rows) + 1) // 2
         return [*self._send(batch.part(slice(half))), *self._send(batch.part(slice(half, None)))]
+
+    def _note_failed(self, texts: int, width: int) -> None:
+        """Note that a batch did not fit, and free what it took; refuse one text that does not fit."""
+        if texts == 1:
+            raise InputError(
+                f"one text of {width} tokens does not fit into the memory of {self.device}",
+                fix=f"lower {self.length_setting}, or choose a smaller {self.model.section}.precision",
+            )
+        self.failed[width] = texts * width // 2
+        log.warning(
+            "out of memory on %s with %d tokens a batch: going on with %d",
+            self.device, texts * width, self.failed[width],
+        )  # fmt: skip
+        free_memory(self.device)
 
     def on_device(self, array: Int64 | Int32) -> torch.Tensor:
         """A copy of an array on the device, which a GPU may still be making."""
