@@ -102,8 +102,8 @@ class TorchRunner(ABC, Generic[Computed]):
     def _send(self, batch: TokenBatch) -> list[_Sent]:
         """Start a batch on the device; in halves if it is too large, by those that did not fit before.
 
-        Half of their tokens fit, at their width and at larger ones. In a narrower batch a token may take less
-        memory, as its row of attention is shorter: at half the width, twice as many are tried.
+        Half of their tokens may fit, at their width and at larger ones. In a narrower batch a token may take
+        less memory, as its row of attention is shorter: at half the width, twice as many are tried.
         """
         import torch
 
