@@ -25,7 +25,7 @@ LINES: dict[str, int] = {
     "config": 2620,
     "core": 1890,
     "data": 2030,
-    "encoders": 5890,
+    "encoders": 5840,
     "engines": 1300,
     "formats": 1800,
     "metrics": 1830,
@@ -38,8 +38,8 @@ LINES: dict[str, int] = {
     "search": 2570,
     "storage": 1370,
     "studies": 10830,
-    "spine": 32060,
-    "whole": 46600,
+    "spine": 32010,
+    "whole": 46550,
 }
 """The most lines of each package, of the modules at the top, of the spine and of the whole."""
 SETTINGS: dict[str, int] = {

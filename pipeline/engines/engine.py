@@ -20,7 +20,7 @@ from pipeline.core.installation import require
 from pipeline.core.records import Embeddings, Float32, Ranking, Role, TextPair, UInt8
 from pipeline.encoders.batching import Usage
 from pipeline.encoders.encoder import Encoder
-from pipeline.encoders.opener import ModelSource, Opener, PairOpener, Scorer
+from pipeline.encoders.opener import ModelSource, Opener, Scorer
 from pipeline.engines.base import Content, Engine, Job, Part, PartResult
 from pipeline.storage.store import Store
 
@@ -194,7 +194,7 @@ def check_engine(config: EngineConfig, source: ModelSource) -> None:
 def _check_devices(config: EngineConfig, source: Opener) -> None:
     """Refuse processes on devices of another kind than the model's, or on GPUs that are not there."""
     name, value = ("workers", config.workers) if config.workers else ("devices", config.devices)
-    section = "rerank" if isinstance(source, PairOpener) else "model"
+    section = source.model.section
     kinds = {device.partition(":")[0] for device in config.devices or [source.model.device]}
     if kinds != {source.model.device.partition(":")[0]}:
         raise InputError(

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import psutil
@@ -98,6 +98,7 @@ class Named:
 
     device: str
     name: str = ""
+    section: ClassVar[str] = "model"
 
 
 def toy(device: str = "cpu", setting: str = "auto", name: str = "toy") -> Toy:
