@@ -125,8 +125,7 @@ class Draft:
             known = {name: entry for name, entry in known.items() if name in there}
             damaged = Artifact(folder, folder.name, known).damaged()
             draft.whole = {name: entry for name, entry in known.items() if name not in damaged}
-        # Without a line, no old file is taken for a new one after a kill. If `fresh`, the files themselves
-        # stay until they are replaced, as another process may be about to open them.
+        # Without a line, no old file is taken for a new one after a kill.
         if draft.whole:
             lines = (f"{json.dumps([name, entry])}\n" for name, entry in draft.whole.items())
             whole_files.write_whole(folder / FINISHED, "".join(lines).encode())

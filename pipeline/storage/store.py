@@ -147,24 +147,17 @@ class Store:
         """Finished artifacts whose recipes differ from this one in its texts or pairs alone.
 
         The most recently used come first. They cannot be removed as long as the store exists. What is not
-        whole, cannot be read or is being removed is left out; files are checked by their sizes only.
+        whole, cannot be read, is a link or is being removed is left out; of files, only sizes are checked.
         """
         alike = []
         for path in (self.root / recipe.stage).glob(f"*{recipe.key[-KIN:]}/{MANIFEST}"):
-            if path.is_symlink() or path.parent.is_symlink():
-                continue
-            try:
+            with contextlib.suppress(OSError, InputError):
                 lock = hold(path, shared=True, wait=False)
                 manifest = read_manifest(path.parent) if lock else None
-                used = path.stat().st_mtime
-            except OSError:
-                continue
-            if lock is None or manifest is None or manifest["key"] == recipe.key:
-                continue
-            other = Recipe(recipe.stage, manifest["recipe"])
-            if artifact := self.find(other):
-                self._in_use.setdefault(other.key, lock)
-                alike.append((used, artifact))
+                artifact = self.find(Recipe(recipe.stage, manifest["recipe"])) if manifest else None
+                if lock and artifact and artifact.key != recipe.key:
+                    self._in_use.setdefault(artifact.key, lock)
+                    alike.append((path.stat().st_mtime, artifact))
         return [artifact for _, artifact in sorted(alike, key=lambda pair: -pair[0])]
 
     def make(self, recipe: Recipe, build: Callable[[Draft], Facts], fresh: bool = False) -> Artifact:
@@ -199,12 +192,12 @@ class Store:
                 return
             # This process will use the new files; its own shared lock would keep the old ones on the disk.
             self._in_use.pop(recipe.key, None)
-            draft = Draft.begin(folder, fresh) if any(folder.iterdir()) else Draft(folder)
-            if not fresh:
+            draft = Draft(folder)
+            if any(folder.iterdir()):
+                draft = Draft.begin(folder, fresh)
                 remove_others(draft)
             draft.made["at"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
             yield draft
-            remove_others(draft)
             draft.finish(recipe)
             if using := hold(folder / MANIFEST, shared=True):
                 self._in_use[recipe.key] = using
@@ -254,7 +247,7 @@ def is_own(folder: Path) -> bool:
 def remove_others(draft: Draft) -> None:
     """Remove what a draft does not list, unless a process uses an earlier artifact; then `prune` will."""
     # An exclusive lock is refused while any process holds a shared one. It is dropped at once: whoever opens
-    # the folder after this reads the new manifest, since this process holds the making lock.
+    # the folder after this finds no manifest, since `Draft.begin` has renamed it.
     manifests = draft.folder.glob(f"{MANIFEST}*")  # with those that were renamed
     if any(hold(path, wait=False) is None for path in manifests):
         return
@@ -271,20 +264,21 @@ def making_lock(folder: Path) -> Path:
 def hold(path: Path, *, shared: bool = False, wait: bool = True, create: bool = False) -> Lock | None:
     """Lock a file or folder.
 
+    Where the file system has no locks, a shared lock and one on a folder are granted and lock nothing.
+
     Args:
         path: The file or folder.
-        shared: Allow other shared locks at the same time. Where the file system has no locks, a shared lock
-            and one on a folder are granted without locking anything.
+        shared: Allow other shared locks at the same time.
         wait: Wait while another process holds it.
         create: Create the file and its folder if they do not exist.
 
     Returns:
         The lock; None if there is no such file, or if another process holds it and `wait` is off.
     """
-    access = os.O_RDONLY if shared or path.is_dir() else os.O_RDWR
+    reads = shared or path.is_dir()
     kind = (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB)
     # O_NONBLOCK: opening a pipe in the file's place would wait for its other end.
-    flags = access | os.O_CLOEXEC | os.O_NONBLOCK | (os.O_CREAT if create else 0)
+    flags = (os.O_RDONLY if reads else os.O_RDWR) | os.O_NONBLOCK | (os.O_CREAT if create else 0)
     while True:
         if create:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -296,18 +290,17 @@ def hold(path: Path, *, shared: bool = False, wait: bool = True, create: bool = 
             if path.is_symlink():
                 raise InputError(f"{path} is a link to a missing folder", fix="remove the link") from None
             continue  # another process has just removed the empty folder
-        held = Lock()
-        # Closing the file releases its lock; a second call does nothing.
-        held.release = weakref.finalize(held, os.close, handle)
+        lock = Lock()
+        lock.release = weakref.finalize(lock, os.close, handle)  # a second call does nothing
         try:
             fcntl.flock(handle, kind)
         except BlockingIOError:
             return None
         except OSError as error:
-            if not (shared or path.is_dir()) or error.errno not in _UNSUPPORTED:
+            if not reads or error.errno not in _UNSUPPORTED:
                 raise
         # The holder may have removed or replaced the file while this process waited. Then this lock is on a
         # file without a name, and the next process would lock the new file beside it: start again.
         with contextlib.suppress(FileNotFoundError):
             if os.path.samestat(os.stat(path), os.fstat(handle)):
-                return held
+                return lock
