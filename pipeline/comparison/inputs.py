@@ -16,10 +16,10 @@ import numpy as np
 
 from pipeline.core.errors import InputError
 from pipeline.core.records import Float64
-from pipeline.core.result_files import RANKING
 from pipeline.results.folder import CollectionResult
 from pipeline.results.records import JudgedShare, Manifest, Metrics, compared_settings
 from pipeline.results.result import MAIN, Result, canonical_measure, read_result
+from pipeline.storage.whole_files import RANKING
 
 log = logging.getLogger(__name__)
 

@@ -26,7 +26,7 @@ from pipeline.config.stages import (
 )
 from pipeline.config.suites import DATA, ManySettings, Suite, SuiteCollection
 from pipeline.core import plugins
-from pipeline.core.result_files import RESULT_FILES
+from pipeline.storage.whole_files import RESULT_FILES
 
 TASK = "{task}"  # in an instruction: what the suite says of the collection
 INSTRUCTIONS = ("query_instruction", "passage_instruction")

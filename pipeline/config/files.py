@@ -31,7 +31,7 @@ from pipeline.config.mistakes import CommandLineLoader, explain, parse_yaml, rea
 from pipeline.config.settings import FOLDER, SWEEP
 from pipeline.config.strangers import has_collection, refuse_unasked
 from pipeline.core.errors import InputError, short_repr
-from pipeline.core.result_files import MANIFEST
+from pipeline.storage.whole_files import MANIFEST
 
 if TYPE_CHECKING:
     from pipeline.core.records import Facts

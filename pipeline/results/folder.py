@@ -21,12 +21,11 @@ from pydantic import ValidationError
 
 from pipeline.core.errors import InputError
 from pipeline.core.records import Facts, Float64
-from pipeline.core.result_files import CHECKSUMS, MANIFEST, METRICS, PER_QUERY, RANKING, SUITE
 from pipeline.core.result_records import Record
 from pipeline.metrics.statistics import draws_of
 from pipeline.results.records import Manifest, Metrics
-from pipeline.storage.hashing import check_files
-from pipeline.storage.whole_files import comes_with
+from pipeline.storage import whole_files
+from pipeline.storage.whole_files import CHECKSUMS, MANIFEST, METRICS, PER_QUERY, RANKING, SUITE
 
 log = logging.getLogger(__name__)
 
@@ -81,7 +80,7 @@ def read_collection_result(folder: Path) -> CollectionResult:
         raise _not_a_result(folder)
     if absent:
         raise _unusable(folder, f"is not finished: it has no {' and no '.join(absent)}")
-    edited = check_files(folder, READ_BY_ALL)
+    edited = whole_files.check_files(folder, READ_BY_ALL)
     record = read_record(folder, METRICS, Metrics)
     manifest = _without_its_cache(folder, read_record(folder, MANIFEST, Manifest))
     query_ids, measures, values = read_values(folder)
@@ -118,7 +117,7 @@ def read_values(folder: Path) -> tuple[list[str], list[str], Float64]:
 def _without_its_cache(folder: Path, manifest: Manifest) -> Manifest:
     """A manifest that names no cache which may have come with it: what that holds was not computed here."""
     named = {manifest.cache, str(manifest.config.get("cache") or "")} - {""}
-    brought = sorted(cache for cache in named if comes_with(cache, folder))
+    brought = sorted(cache for cache in named if whole_files.comes_with(cache, folder))
     if not brought:
         return manifest
     log.warning(
@@ -140,7 +139,7 @@ def ranking_file(folder: Path) -> Path:
     """
     if not (folder / RANKING).is_file():
         raise _unusable(folder, f"has no {RANKING}, which is read here")
-    check_files(folder, [RANKING])
+    whole_files.check_files(folder, [RANKING])
     return folder / RANKING
 
 

@@ -22,7 +22,6 @@ from pydantic import Field
 
 from pipeline.core.errors import InputError
 from pipeline.core.records import Facts, Float64
-from pipeline.core.result_files import CHECKSUMS, SUITE
 from pipeline.core.result_records import Name, Record
 from pipeline.core.table import Table, Tabular
 from pipeline.metrics.definitions import parse_measure
@@ -31,7 +30,7 @@ from pipeline.results.folder import ROUNDING, CollectionResult, read_collection_
 from pipeline.results.records import Metrics
 from pipeline.results.tables import mean_sentence, published_table, result_table, suite_table
 from pipeline.storage import whole_files
-from pipeline.storage.hashing import check_files, write_checksums
+from pipeline.storage.whole_files import CHECKSUMS, SUITE, check_files, write_checksums
 
 if TYPE_CHECKING:
     import pandas as pd

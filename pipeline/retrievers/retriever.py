@@ -17,7 +17,6 @@ from pipeline.config.settings import Section
 from pipeline.core.display import Bar
 from pipeline.core.plugins import origin
 from pipeline.core.records import Collection, Float32, Float64, Int64, Ranking
-from pipeline.core.result_files import RANKING
 from pipeline.data.loading import Identity, identify
 from pipeline.encoders.batching import Usage
 from pipeline.encoders.opener import ModelSource
@@ -31,6 +30,7 @@ from pipeline.retrievers.stage import Facts, Inputs, Plan, StoredSize
 from pipeline.retrievers.truncation import Truncation
 from pipeline.storage.artifacts import Artifact, Draft
 from pipeline.storage.store import Store
+from pipeline.storage.whole_files import RANKING
 
 COLLECTION, CHUNKS = "data", "chunks"
 """The role of the collection, in every plan, and that of the chunks that its passages are cut into."""

@@ -18,7 +18,6 @@ from pipeline.config import SOURCES, Config, FuseConfig
 from pipeline.core import machine, records
 from pipeline.core.errors import InputError
 from pipeline.core.records import ROLES, Facts
-from pipeline.core.result_files import MANIFEST, METRICS
 from pipeline.core.result_records import Hardware, StageRow, in_part, without_part
 from pipeline.models.model import ResolvedModel
 from pipeline.models.tokenizer import token_counter
@@ -27,6 +26,7 @@ from pipeline.results.records import Manifest, Metrics
 from pipeline.retrievers.retriever import COLLECTION, Retriever
 from pipeline.run.benchmark import Benchmark, Session
 from pipeline.run.plan import SCORES
+from pipeline.storage.whole_files import MANIFEST, METRICS
 
 PROBE = {"source": "sample", "corpus": 100, "queries": 20}  # the collection that a probe runs on
 SAMPLED_TEXTS = 500  # whose tokens are counted

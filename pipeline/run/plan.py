@@ -11,7 +11,6 @@ import numpy as np
 from pipeline.config import Config, keyed_settings
 from pipeline.core.errors import InputError
 from pipeline.core.records import Collection, Facts, Ranking, from_numpy
-from pipeline.core.result_files import PER_QUERY
 from pipeline.data import loading
 from pipeline.data.collection_files import contents_of, open_collection
 from pipeline.data.loading import Identity
@@ -21,6 +20,7 @@ from pipeline.retrievers.retriever import COLLECTION, Evaluator, Retriever
 from pipeline.retrievers.stage import Context, Inputs, Stage
 from pipeline.storage.artifacts import Artifact, Draft
 from pipeline.storage.hashing import file_changed, hash_json
+from pipeline.storage.whole_files import PER_QUERY
 
 SCORES = "evaluate"  # the role of the scores, in every plan
 REPORTED = ("queries", "passages", "missing", "metrics", "intervals", "unjudged")

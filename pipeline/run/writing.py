@@ -15,7 +15,6 @@ from pipeline.core import installation, machine
 from pipeline.core.errors import InputError
 from pipeline.core.plugins import packages_of
 from pipeline.core.records import Facts
-from pipeline.core.result_files import CHECKSUMS, MANIFEST, METRICS, PER_QUERY, RANKING, RESULT_FILES, SUITE
 from pipeline.core.result_records import StageRow, without_part
 from pipeline.encoders.opener import Opener, TextOpener
 from pipeline.results.folder import FILES, CollectionResult, read_values
@@ -26,8 +25,8 @@ from pipeline.run.benchmark import Benchmark
 from pipeline.run.plan import CONTENTS, REPORTED, SCORES
 from pipeline.storage import whole_files
 from pipeline.storage.artifacts import Artifact
-from pipeline.storage.hashing import write_checksums
 from pipeline.storage.store import hold
+from pipeline.storage.whole_files import CHECKSUMS, MANIFEST, METRICS, PER_QUERY, RANKING, RESULT_FILES, SUITE
 
 log = logging.getLogger(__name__)
 
@@ -119,7 +118,7 @@ def _write_files(folder: Path, metrics: Facts, manifest: Facts, copied: Sequence
         with whole_files.replacing(folder / source.name) as temporary:
             shutil.copyfile(source, temporary)
     whole_files.write_json(folder / MANIFEST, manifest)
-    write_checksums(folder, dict.fromkeys((*FILES, *before)))
+    whole_files.write_checksums(folder, dict.fromkeys((*FILES, *before)))
     if lock:
         lock.release()
 

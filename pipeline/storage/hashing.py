@@ -1,27 +1,24 @@
-"""Checksums: of JSON values, which become keys, of files that others may write meanwhile, and of results."""
+"""Hashes: of JSON values, which become keys, and of files, which others may write meanwhile."""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
 import json
-import logging
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from pipeline.core import machine
 from pipeline.core.errors import InputError
-from pipeline.core.records import Array, Int64
-from pipeline.core.result_files import CHECKSUMS
-from pipeline.storage.whole_files import read_json_object, write_json
 
-log = logging.getLogger(__name__)
+if TYPE_CHECKING:
+    from pipeline.core.records import Array, Int64  # it imports NumPy, for which no command waits
+
 HASHED_BYTES = 1 << 20  # bytes
 
 
@@ -113,35 +110,11 @@ class VerifiedFile:
         Raises:
             InputError: The file was changed after it was hashed.
         """
+        import numpy as np
+
         before, found = self._hashed[0], array[rows]
         with _readable(self.path):
             if self._state() != before:
                 raise file_changed(str(self.path))
         machine.release_pages(array)
         return np.asarray(found)
-
-
-def write_checksums(folder: Path, names: Iterable[str]) -> None:
-    """Write the checksums of those of some files that the folder has, beside the sums of others."""
-    sums = read_json_object(folder / CHECKSUMS) or {}
-    sums |= {name: hash_file(folder / name) for name in names if (folder / name).is_file()}
-    write_json(folder / CHECKSUMS, sums)
-
-
-def check_files(folder: Path, names: Iterable[str]) -> str:
-    """Compare files of a result folder with its checksums, and log what differs.
-
-    A file that is not there is not compared.
-
-    Returns:
-        What is wrong, to follow the name of the result: "" if nothing is.
-    """
-    sums = read_json_object(folder / CHECKSUMS) if (folder / CHECKSUMS).exists() else None
-    if sums is None:
-        log.warning("result folder %s has no %s, or one that cannot be read", folder, CHECKSUMS)
-        return "unchecked"
-    there = [name for name in names if (folder / name).is_file()]
-    changed = [name for name in there if sums.get(name) != hash_file(folder / name)]
-    if changed:
-        log.warning("result folder %s was edited: %s changed after the run", folder, " and ".join(changed))
-    return f"edited: {', '.join(changed)}" if changed else ""

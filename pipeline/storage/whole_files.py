@@ -1,10 +1,11 @@
-"""Files that appear under their name only when they are whole, and errors that name the file."""
+"""Files that appear under their name only when they are whole, their names, and errors that name the file."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
 import json
+import logging
 import os
 import re
 import shutil
@@ -19,13 +20,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipeline.core.errors import InputError
-from pipeline.core.result_files import METRICS, SUITE
+from pipeline.storage.hashing import hash_file
 
 if TYPE_CHECKING:
     from pipeline.core.records import Facts
 
+log = logging.getLogger(__name__)
+
 MANIFEST = "manifest.json"
-"""The file of an artifact that is written last: a folder that has one is complete."""
+"""Of an artifact, whose last file it is: a folder that has one is complete; and of a result."""
+METRICS = "metrics.json"
+PER_QUERY = "per_query.csv"
+RANKING = "run.trec"
+CHECKSUMS = "checksums.json"
+"""The last file of a result."""
+SUITE = "suite.json"
+"""Of a suite, beside the result folders of its collections."""
+RESULT_FILES = (METRICS, PER_QUERY, RANKING, MANIFEST, CHECKSUMS, SUITE)
 TEMPORARY = ".tmp"
 OURS = re.compile(
     rb"query_id[,\n]|\S+ Q0 \S+ \S+ \S+ benchmarco\n|"
@@ -160,6 +171,32 @@ def write_whole(path: Path, content: bytes) -> None:
 def write_json(path: Path, value: Facts) -> None:
     """Write a small JSON file for people to read too."""
     write_whole(path, (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode())
+
+
+def write_checksums(folder: Path, names: Iterable[str]) -> None:
+    """Write the checksums of those of some files that the folder has, beside the sums of others."""
+    sums = read_json_object(folder / CHECKSUMS) or {}
+    sums |= {name: hash_file(folder / name) for name in names if (folder / name).is_file()}
+    write_json(folder / CHECKSUMS, sums)
+
+
+def check_files(folder: Path, names: Iterable[str]) -> str:
+    """Compare files of a result folder with its checksums, and log what differs.
+
+    A file that is not there is not compared.
+
+    Returns:
+        What is wrong, to follow the name of the result: "" if nothing is.
+    """
+    sums = read_json_object(folder / CHECKSUMS) if (folder / CHECKSUMS).exists() else None
+    if sums is None:
+        log.warning("result folder %s has no %s, or one that cannot be read", folder, CHECKSUMS)
+        return "unchecked"
+    there = [name for name in names if (folder / name).is_file()]
+    changed = [name for name in there if sums.get(name) != hash_file(folder / name)]
+    if changed:
+        log.warning("result folder %s was edited: %s changed after the run", folder, " and ".join(changed))
+    return f"edited: {', '.join(changed)}" if changed else ""
 
 
 @contextlib.contextmanager

@@ -15,10 +15,10 @@ from pipeline.comparison.notes import data_notes
 from pipeline.comparison.side_by_side import Comparison, compare
 from pipeline.comparison.tables import ColumnGroup, History, PastRun
 from pipeline.core.errors import InputError
-from pipeline.core.result_files import CHECKSUMS, METRICS, SUITE
 from pipeline.core.table import Column
 from pipeline.results.result import Result, read_result, refuse_edited
 from pipeline.storage.hashing import hash_json
+from pipeline.storage.whole_files import CHECKSUMS, METRICS, SUITE
 
 log = logging.getLogger(__name__)
 

@@ -17,7 +17,6 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline.core import result_files
 from pipeline.core.display import figure
 from pipeline.core.errors import InputError
 from pipeline.core.records import Facts
@@ -177,7 +176,7 @@ def add_results(rows: list[Facts], results: Path) -> list[Facts]:
     """The rows with `results`: the names of the results in a folder that were computed with each artifact."""
     users: dict[str, list[str]] = {}
     for depth in ("*", "*/*"):  # the second is a collection of a suite
-        for path in sorted(results.glob(f"{depth}/{result_files.MANIFEST}")):
+        for path in sorted(results.glob(f"{depth}/{MANIFEST}")):
             recipes = (read_json_object(path) or {}).get("recipes")
             for key in set(keys_in(recipes)):
                 users.setdefault(key, []).append(str(path.parent.relative_to(results)))

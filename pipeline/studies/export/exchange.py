@@ -25,10 +25,10 @@ from pipeline.config.files import make_config
 from pipeline.config.suites import MtebTask
 from pipeline.core.errors import InputError
 from pipeline.core.records import JsonObject
-from pipeline.core.result_files import MANIFEST
 from pipeline.metrics.definitions import MEASURES, parse_measure
 from pipeline.results.folder import CollectionResult
 from pipeline.storage import whole_files
+from pipeline.storage.whole_files import MANIFEST
 from pipeline.studies.shared.mteb_tasks import task_of
 
 UNKNOWN_REVISION = "no_revision_available"  # as MTEB says it

@@ -11,10 +11,9 @@ from pathlib import Path
 
 from pipeline.core.installation import DISTRIBUTION
 from pipeline.core.records import Facts
-from pipeline.core.result_files import MANIFEST
 from pipeline.results.records import flatten
 from pipeline.results.result import Result
-from pipeline.storage.whole_files import file_inside, write_whole
+from pipeline.storage.whole_files import MANIFEST, file_inside, write_whole
 
 LONGEST = 500  # characters of a parameter, of which MLflow takes no more
 AT_ONCE = 100  # parameters that MLflow takes

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pipeline.core.display import counted
 from pipeline.core.errors import InputError
-from pipeline.core.result_files import MANIFEST
-from pipeline.storage.whole_files import check_output
+from pipeline.storage.whole_files import MANIFEST, check_output
 from pipeline.studies.shared.printing import print_as, print_written
 from pipeline.studies.study import Command, NextStep, Plan, Study
 from pipeline.terminal import Json, Sets, argument, option, print_json, progress

@@ -26,7 +26,6 @@ from pipeline.config.stages import ServerSettings
 from pipeline.core import installation, machine
 from pipeline.core.errors import InputError
 from pipeline.core.records import Facts, Int64
-from pipeline.core.result_files import MANIFEST, METRICS, SUITE
 from pipeline.core.result_records import Hardware, without_part
 from pipeline.core.subprocesses import last_line
 from pipeline.encoders.opener import Opener
@@ -34,8 +33,14 @@ from pipeline.results.folder import CollectionResult
 from pipeline.results.result import read_result
 from pipeline.retrievers.retriever import open_ranking
 from pipeline.run.benchmark import Benchmark, Session
-from pipeline.storage.hashing import write_checksums
-from pipeline.storage.whole_files import temporary_folder, write_json
+from pipeline.storage.whole_files import (
+    MANIFEST,
+    METRICS,
+    SUITE,
+    temporary_folder,
+    write_checksums,
+    write_json,
+)
 from pipeline.studies.latency.process import TOP, Task
 from pipeline.studies.latency.record import LATENCY, LatencyRecord
 

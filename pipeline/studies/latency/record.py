@@ -13,7 +13,7 @@ from pipeline.core.result_records import Hardware, Name, Record, columns_of
 from pipeline.core.table import Column, FilledColumn, Table, right, table_of
 from pipeline.metrics.statistics import CONFIDENCE
 from pipeline.results.folder import CollectionResult, read_record
-from pipeline.storage.hashing import check_files
+from pipeline.storage.whole_files import check_files
 
 LATENCY = "latency.json"
 ENCODE, WHOLE = "encode", "whole"

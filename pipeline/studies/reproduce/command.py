@@ -33,7 +33,7 @@ def reproduce(
             allowed="--against alone, which runs nothing",
             fix="leave the others out",
         )
-    from pipeline.core.result_files import SUITE
+    from pipeline.storage.whole_files import SUITE
     from pipeline.studies.reproduce.reproduction import reproduce as run_again
 
     reports = run_again(folder, against=against, overrides=settings or (), output=output, progress=progress)

@@ -17,12 +17,11 @@ from pipeline.config.files import apply_override, make_config
 from pipeline.core.display import Progress, as_text, counted, silent
 from pipeline.core.errors import InputError
 from pipeline.core.records import Facts
-from pipeline.core.result_files import MANIFEST
 from pipeline.core.table import Column, FilledColumn, Table, Tabular, right, table_of
 from pipeline.results.folder import CollectionResult, ranking_file
 from pipeline.results.records import compared_settings, flatten
 from pipeline.results.result import read_result
-from pipeline.storage.whole_files import temporary_folder
+from pipeline.storage.whole_files import MANIFEST, temporary_folder
 
 KEY = re.compile("[0-9a-f]{64}")
 SHOWN = 10  # queries that a table lists

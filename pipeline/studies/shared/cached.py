@@ -11,7 +11,6 @@ import pyarrow as pa
 from pipeline.core.errors import InputError, short_repr
 from pipeline.core.order import sort_hits
 from pipeline.core.records import Chunks, Collection, Int64, Ranking
-from pipeline.core.result_files import PER_QUERY
 from pipeline.core.result_records import without_part
 from pipeline.data.collection_files import open_chunks, open_collection
 from pipeline.formats.runs import RunRows, read_run
@@ -21,6 +20,7 @@ from pipeline.results.records import Manifest
 from pipeline.retrievers.retriever import BEST_CHUNKS, open_ranking
 from pipeline.storage.artifacts import Artifact, Recipe
 from pipeline.storage.store import Store
+from pipeline.storage.whole_files import PER_QUERY
 
 
 def find_collection(result: CollectionResult) -> Collection | None:

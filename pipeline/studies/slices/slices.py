@@ -25,14 +25,13 @@ from pipeline.core.display import Progress, silent
 from pipeline.core.errors import InputError, short_repr
 from pipeline.core.order import sort_hits
 from pipeline.core.records import Collection, Int64, Texts, from_numpy
-from pipeline.core.result_files import RANKING
 from pipeline.data.loading import draw
 from pipeline.data.sources import folders
 from pipeline.formats.runs import RunRows, read_run
 from pipeline.metrics.scoring import row_numbers
 from pipeline.results.folder import ranking_file
 from pipeline.run.benchmark import Benchmark, Session
-from pipeline.storage.whole_files import check_new_folder, write_whole
+from pipeline.storage.whole_files import RANKING, check_new_folder, write_whole
 from pipeline.studies.shared.collections import write_beir
 
 if TYPE_CHECKING:

@@ -13,10 +13,9 @@ from typing import NamedTuple
 from pipeline.core.display import counted
 from pipeline.core.errors import InputError
 from pipeline.core.records import Facts, JsonObject
-from pipeline.core.result_files import RESULT_FILES
 from pipeline.core.table import Column, Table, Tabular, table_of
 from pipeline.metrics.definitions import MEASURES
-from pipeline.storage.whole_files import read_json_object
+from pipeline.storage.whole_files import RESULT_FILES, read_json_object
 from pipeline.studies.verify.published_files import MTEB_PLACES, known_measure, mteb_entries
 
 Point = tuple[str, int]  # a measure without its cutoff, and the cutoff; 0 for other numbers of an evaluation

@@ -23,7 +23,6 @@ from pipeline.config.files import apply_override, load_configs, make_config
 from pipeline.core.display import Progress, counted, silent
 from pipeline.core.errors import InputError
 from pipeline.core.records import JsonObject
-from pipeline.core.result_files import MANIFEST, METRICS, RANKING, SUITE
 from pipeline.core.table import Column, FilledColumn, Table, Tabular, right, table_of
 from pipeline.formats.judgments import read_qrels
 from pipeline.formats.runs import read_run
@@ -44,6 +43,7 @@ from pipeline.results.published import (
 from pipeline.results.result import read_result
 from pipeline.results.tables import published_table, score_figure
 from pipeline.run.benchmark import Benchmark, Session
+from pipeline.storage.whole_files import MANIFEST, METRICS, RANKING, SUITE
 from pipeline.studies.shared.cached import find_collection
 from pipeline.studies.shared.mteb_tasks import task_of
 from pipeline.studies.verify.causes import ExplainedScore, explain
