@@ -83,13 +83,8 @@ import atexit, builtins, ctypes, errno, io, mmap, os, sys
 import llvmlite.binding as llvm
 
 del os.sched_getaffinity, os.memfd_create, mmap.MADV_DONTNEED
-opened, imported = builtins.open, builtins.__import__
+opened = builtins.open
 asked = set()
-
-def import_without(name, within=None, *rest, **named):
-    if name == "resource" and (within or {}).get("__name__", "").startswith("pipeline."):
-        raise ImportError(name)
-    return imported(name, within, *rest, **named)
 
 def open_without(file, *rest, **named):
     if str(file).startswith(("/proc", "/sys")):
@@ -103,7 +98,7 @@ class WithoutPrctl(ctypes.CDLL):
             raise AttributeError(name)
         return super().__getattr__(name)
 
-builtins.open, io.open, builtins.__import__ = open_without, open_without, import_without
+builtins.open, io.open = open_without, open_without
 ctypes.CDLL = WithoutPrctl
 llvm.get_host_cpu_features = llvm.FeatureMap  # empty: kernels are compiled for any processor of the kind
 atexit.register(lambda: opened(os.environ["ASKED"], "a").write("\\n".join(asked)))

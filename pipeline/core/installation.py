@@ -48,11 +48,7 @@ def require(package: str, extra: str, setting: str) -> None:
 
 
 def check_versions(*packages: str) -> None:
-    """Refuse packages whose installed version is not supported, before they fail or change results.
-
-    Raises:
-        InputError: The installed version is outside what this package requires.
-    """
+    """Refuse packages in versions that this one does not support, before they fail or change results."""
     from packaging.specifiers import SpecifierSet
 
     wrong: dict[str, str] = {}

@@ -15,12 +15,12 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from pipeline.core.errors import InputError
 
 if TYPE_CHECKING:
-    from pipeline.core.records import Facts, JsonObject  # it imports NumPy, for which no command waits
+    from pipeline.core.records import Array, Facts, JsonObject  # it imports NumPy, for which no command waits
 
 LAZY = ("multiprocessing.synchronize", "numpy.ma", "numpy.random")
 """Modules that libraries import in the middle of their work: tqdm to make a lock, `numpy.unique` to look for
@@ -99,38 +99,41 @@ class Meter:
         }
 
 
-_TOTAL, _CAPABILITY = "cuDeviceTotalMem_v2", (75, 76)  # a function and attributes of the CUDA driver
-
-
 @cache
 def cuda_driver() -> Facts:
     """What the CUDA driver says: the highest CUDA version that it runs, its own, and each card's memory.
 
     Empty where it lists no card. It is asked itself, so that torch need not be imported.
     """
+    count, version = ctypes.c_int(0), ctypes.c_int(0)
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError:
         return {}
-    count, version = ctypes.c_int(0), ctypes.c_int(0)
     if driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count)) or not count.value:
         return {}
     driver.cuDriverGetVersion(ctypes.byref(version))
-    cards: list[JsonObject] = []
-    for number in range(count.value):
-        device, memory, parts = ctypes.c_int(0), ctypes.c_size_t(0), [ctypes.c_int(0), ctypes.c_int(0)]
-        name = ctypes.create_string_buffer(b"a GPU without a name", 256)
-        driver.cuDeviceGet(ctypes.byref(device), number)
-        driver.cuDeviceGetName(name, 256, device)
-        getattr(driver, _TOTAL)(ctypes.byref(memory), device)
-        for part, attribute in zip(parts, _CAPABILITY, strict=True):
-            driver.cuDeviceGetAttribute(ctypes.byref(part), attribute, device)
-        capability = ".".join(str(part.value) for part in parts)
-        named = name.value.decode(errors="replace")
-        cards.append({"name": named, "memory_gb": round(memory.value / 1e9, 1), "capability": capability})
     cuda_version = f"{version.value // 1000}.{version.value % 1000 // 10}"
     module = re.search(r"\b\d+\.\d+(\.\d+)?\b", _from_proc("driver/nvidia/version", "NVRM version"))
+    cards = [_card(driver, number) for number in range(count.value)]
     return {"driver": module.group() if module else "", "cuda": cuda_version, "cards": cards}
+
+
+_TOTAL, _CAPABILITY = "cuDeviceTotalMem_v2", (75, 76)  # a function and attributes of the CUDA driver
+
+
+def _card(driver: ctypes.CDLL, number: int) -> JsonObject:
+    """The name, memory and compute capability of a GPU."""
+    device, memory, parts = ctypes.c_int(0), ctypes.c_size_t(0), [ctypes.c_int(0), ctypes.c_int(0)]
+    name = ctypes.create_string_buffer(b"a GPU without a name", 256)
+    driver.cuDeviceGet(ctypes.byref(device), number)
+    driver.cuDeviceGetName(name, 256, device)
+    getattr(driver, _TOTAL)(ctypes.byref(memory), device)
+    for part, attribute in zip(parts, _CAPABILITY, strict=True):
+        driver.cuDeviceGetAttribute(ctypes.byref(part), attribute, device)
+    capability = ".".join(str(part.value) for part in parts)
+    named = name.value.decode(errors="replace")
+    return {"name": named, "memory_gb": round(memory.value / 1e9, 1), "capability": capability}
 
 
 def gpus() -> tuple[str, ...]:
@@ -243,13 +246,9 @@ def emulated_precision(precision: str) -> str:
 
     int8 without them is no slower, and of a processor that is no x86 nothing is known.
     """
-    if (
-        precision not in ("int16", "bf16")
-        or "sse2" not in processor_flags()
-        or precision in fast_precisions()
-    ):
-        return ""
-    return " or ".join(_FAST[precision])
+    is_x86 = "sse2" in processor_flags()
+    slow = is_x86 and precision in ("int16", "bf16") and precision not in fast_precisions()
+    return " or ".join(_FAST[precision]) if slow else ""
 
 
 def _compiles_for_itself() -> bool:
@@ -316,19 +315,21 @@ def resident_mb(field: str = "VmRSS") -> float:
     """Memory that this process holds, in 10^6 bytes; with "VmHWM", or on other systems, the most so far."""
     if size := _from_proc("self/status", field):
         return int(size.split()[0]) * 1024 / 1e6
-    with contextlib.suppress(ImportError):
-        import resource
+    import resource  # Windows lacks it, and is refused where the store is imported
 
-        unit = 1 if sys.platform == "darwin" else 1024
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6
-    return 0.0
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6
 
 
-def release_pages(array: Any, *span: int) -> None:
-    """Release a mapped array's memory, all or so many bytes from one on; the system's cache may keep it."""
-    mapped = getattr(array, "_mmap", None)  # private: numpy.memmap has no public name for it
+def release_pages(rows: Array) -> None:
+    """Release the memory of a mapped array, or of consecutive rows of one; the system's cache may keep it."""
+    mapped = getattr(rows, "_mmap", None)  # private: numpy.memmap has no public name for it
     if mapped is not None and hasattr(mmap, "MADV_DONTNEED"):
-        mapped.madvise(mmap.MADV_DONTNEED, *span)
+        import numpy as np
+
+        start = rows.ctypes.data - np.frombuffer(mapped, np.uint8).ctypes.data
+        first = start // mmap.PAGESIZE * mmap.PAGESIZE
+        mapped.madvise(mmap.MADV_DONTNEED, first, start + rows.nbytes - first)
 
 
 MEMORY_FILES = hasattr(os, "memfd_create")

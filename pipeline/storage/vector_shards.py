@@ -12,7 +12,6 @@ A quantized form is stored, as it is smaller: `quantize_int8` and `quantize_bina
 from __future__ import annotations
 
 import itertools
-import mmap
 import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,7 +20,7 @@ import numpy as np
 
 from pipeline.core import machine
 from pipeline.core.errors import InputError
-from pipeline.core.records import AS_STORED, Array, Embeddings, Float32, Float64, Int64, VectorForm
+from pipeline.core.records import AS_STORED, Array, BoolArray, Embeddings, Float32, Float64, Int64, VectorForm
 from pipeline.storage.artifacts import Artifact
 
 _NAME = re.compile(r"rows-(\d{10})-(\d{10})\.(npy|ragged)")
@@ -125,7 +124,7 @@ def gather_rows(embeddings: Embeddings, rows: Int64) -> Float32:
         shard = embeddings.shards[number]
         stored = shard[rows[first:last] - starts[number]]
         apply_form(stored, embeddings.form, picked[first:last], int(rows[first]))
-        release_memory(Embeddings((shard,)), 0, len(shard))  # the system reads megabytes around each row
+        machine.release_pages(shard)  # the system reads megabytes around each row
     return picked
 
 
@@ -147,14 +146,7 @@ def join_rows(parts: Sequence[Float32], order: Int64) -> Float32:
 def release_memory(embeddings: Embeddings, start: int, stop: int) -> None:
     """Release the memory that rows of memory-mapped shards occupy; the system may keep them in its cache."""
     for number, a, b in spans(embeddings.ends, start, stop):
-        shard = embeddings.shards[number]
-        mapped = getattr(shard, "_mmap", None)  # private: numpy.memmap has no public name for it
-        if mapped is None:
-            continue
-        offset = shard.ctypes.data - np.frombuffer(mapped, np.uint8).ctypes.data
-        row_bytes = shard.strides[0]
-        first = (offset + a * row_bytes) // mmap.PAGESIZE * mmap.PAGESIZE
-        machine.release_pages(shard, first, offset + b * row_bytes - first)
+        machine.release_pages(embeddings.shards[number][a:b])
 
 
 def spans(ends: Sequence[int], start: int, stop: int) -> Iterator[tuple[int, int, int]]:
@@ -175,21 +167,27 @@ def check_vectors(vectors: Float32, ids: Iterable[str], normalized: bool) -> Non
     for start in range(0, len(vectors), PIECE):
         piece = slice(start, start + PIECE)
         lengths[piece] = np.linalg.norm(vectors[piece].astype(np.float64), axis=1)
-    wrong = ~np.isfinite(lengths)
-    what = "holds NaN or infinity, or a number that float32 cannot hold"
-    fix = "check the model's weights, or try model.precision: fp32; make vectors from a file again"
-    if not wrong.any() and normalized:
-        wrong = np.abs(lengths - 1) > LENGTH_TOLERANCE
-        what = f"has length {lengths[np.argmax(wrong)]:.4g}, and with model.normalize it should be 1"
+    fits = np.abs(lengths - 1) <= LENGTH_TOLERANCE if normalized else lengths <= MAX_LENGTH
+    if not fits.all():  # NaN and infinity do not fit either
+        raise _unfit_vector(lengths, fits, list(ids), normalized)
+
+
+def _unfit_vector(lengths: Float64, fits: BoolArray, ids: list[str], normalized: bool) -> InputError:
+    """What is wrong with the first vector that does not fit, by the lengths of all, float64 [n]."""
+    finite = np.isfinite(lengths)
+    wrong = ~fits if finite.all() else ~finite
+    first = int(np.argmax(wrong))
+    if not finite.all():
+        what = "holds NaN or infinity, or a number that float32 cannot hold"
+        fix = "check the model's weights, or try model.precision: fp32; make vectors from a file again"
+    elif normalized:
+        what = f"has length {lengths[first]:.4g}, and with model.normalize it should be 1"
         fix = "check the model's weights; for vectors from a file, scale them or set model.normalize to false"
-    elif not wrong.any():
-        wrong = lengths > MAX_LENGTH
+    else:
         what = f"is longer than {MAX_LENGTH:.2g}, so that scores would overflow"
         fix = "set model.normalize to true; or scale the vectors"
-    if wrong.any():
-        first = list(ids)[int(np.argmax(wrong))]
-        affected = f"{int(wrong.sum())} of {len(wrong)} vectors affected"
-        raise InputError(f"the vector of '{first}' {what}; {affected}", fix=fix)
+    affected = f"{int(wrong.sum())} of {len(wrong)} vectors affected"
+    return InputError(f"the vector of '{ids[first]}' {what}; {affected}", fix=fix)
 
 
 def unit_vectors(rows: Float32) -> Float32:
@@ -220,30 +218,21 @@ def check_dimensions(kept: int, dimension: int) -> None:
 
 
 def apply_form(stored: Array, form: VectorForm, out: Float32, first_row: int) -> None:
-    """Bring stored vectors into a form.
+    """Fill `out`, float32 [n, dimension], with stored vectors in a form.
 
-    Args:
-        stored: float32, float16 or int8 [n, stored dimension].
-        form: The form.
-        out: float32 [n, dimension], which is filled.
-        first_row: The number of the first of these rows, for messages.
+    `stored` are float32, float16 or int8 [n, stored dimension]; messages number them from `first_row` on.
 
     Raises:
         InputError: A vector cannot be scaled to length 1, or has a number that float16 does not hold.
     """
-    dimension = stored.shape[1]
     if form.dimensions:
-        check_dimensions(form.dimensions, dimension)
-    cut = form.dimensions not in (None, dimension)
-    if not (cut or form.halves or form.normalize):
-        out[:] = stored
-        return
+        check_dimensions(form.dimensions, stored.shape[1])
+    cut = form.dimensions not in (None, stored.shape[1])
     for start in range(0, len(stored), PIECE):
         rows = np.asarray(stored[start : start + PIECE])
         if form.given_at_length_1:
             _refuse_other_lengths(rows, first_row + start)
-        if cut:
-            rows = rows[:, : form.dimensions]
+        rows = rows[:, : form.dimensions]
         if form.normalize and (cut or not form.given_at_length_1):
             rows = unit_vectors(rows)
             zero = ~rows.any(axis=1)
