@@ -23,7 +23,7 @@ LINES: dict[str, int] = {
     "cli": 1090,
     "comparison": 1340,
     "config": 2620,
-    "core": 1890,
+    "core": 1870,
     "data": 2030,
     "encoders": 5840,
     "engines": 1300,
@@ -36,10 +36,10 @@ LINES: dict[str, int] = {
     "retrievers": 2600,
     "run": 1630,
     "search": 2570,
-    "storage": 1370,
+    "storage": 1360,
     "studies": 10830,
-    "spine": 32010,
-    "whole": 46550,
+    "spine": 31970,
+    "whole": 46510,
 }
 """The most lines of each package, of the modules at the top, of the spine and of the whole."""
 SETTINGS: dict[str, int] = {

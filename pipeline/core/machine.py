@@ -68,9 +68,8 @@ class Meter:
     def working(self, *modules: str) -> Iterator[None]:
         """Around the work that `items_per_second` counts, which leaves out loading and writing.
 
-        Args:
-            modules: Those that the work imports on first use. They are imported before the time is taken, as
-                are those of `LAZY`, so that a rate does not depend on what the process did earlier.
+        The `modules` that the work imports on first use are imported before the time is taken, as are those
+        of `LAZY`: so the rate does not depend on what the process did earlier.
         """
         for module in (*LAZY, *modules):
             importlib.import_module(module)

@@ -194,8 +194,8 @@ def read_manifest(folder: Path) -> Facts | None:
             return None
         if not isinstance(entry.get("bytes"), int) or not isinstance(entry.get("sha256"), str):
             return None
-    content = {name: value for name, value in manifest.items() if name != "sha256"}
-    try:
-        return manifest if manifest.get("sha256") == hashing.hash_json(content) else None
-    except ValueError:  # NaN or infinity: Python reads them, and canonical JSON has none
-        return None
+    found = manifest.pop("sha256", None)
+    with contextlib.suppress(ValueError):  # NaN or infinity: Python reads them, and canonical JSON has none
+        if found == hashing.hash_json(manifest):
+            return manifest
+    return None

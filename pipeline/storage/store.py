@@ -127,21 +127,20 @@ class Store:
     def load(self, recipe: Recipe) -> Artifact | None:
         """The finished artifact of `recipe`, or None; checks every byte, and logs damage."""
         folder = self.folder(recipe)
-        # The lock comes before the manifest is read, and `hold` makes sure that it is on the file that has
-        # the name now: so what is read cannot be removed any more.
-        lock = hold(folder / MANIFEST, shared=True)
-        if lock is None:
+        # The lock comes before the manifest is read, and is on the file that has the name now: so what is
+        # read cannot be removed any more.
+        if (lock := hold(folder / MANIFEST, shared=True)) is None:
             return None
         artifact = self.find(recipe, used=True)
         damaged = artifact.damaged() if artifact else []
-        if artifact is None or damaged:
-            if folder not in self._reported:
-                what = f"damaged: {', '.join(damaged)}" if damaged else "not whole"
-                log.warning("%s: %s; recomputing it", folder, what)
-            self._reported.add(folder)
-            return None
-        self._in_use[recipe.key] = lock
-        return artifact
+        if artifact and not damaged:
+            self._in_use[recipe.key] = lock
+            return artifact
+        if folder not in self._reported:
+            what = f"damaged: {', '.join(damaged)}" if damaged else "not whole"
+            log.warning("%s: %s; recomputing it", folder, what)
+        self._reported.add(folder)
+        return None
 
     def find_alike(self, recipe: Recipe) -> list[Artifact]:
         """Finished artifacts whose recipes differ from this one in its texts or pairs alone.
@@ -264,13 +263,8 @@ def making_lock(folder: Path) -> Path:
 def hold(path: Path, *, shared: bool = False, wait: bool = True, create: bool = False) -> Lock | None:
     """Lock a file or folder.
 
-    Where the file system has no locks, a shared lock and one on a folder are granted and lock nothing.
-
-    Args:
-        path: The file or folder.
-        shared: Allow other shared locks at the same time.
-        wait: Wait while another process holds it.
-        create: Create the file and its folder if they do not exist.
+    Others may hold `shared` locks at the same time. With `create`, the file and its folder are created where
+    they do not exist. Where the file system has no locks, a shared one and that of a folder lock nothing.
 
     Returns:
         The lock; None if there is no such file, or if another process holds it and `wait` is off.
