@@ -94,7 +94,8 @@ class FolderSource:
 
     def size(self) -> tuple[int | None, str]:
         """Bytes of the corpus file."""
-        return self.corpus_file.stat().st_size, "B"
+        file = self.corpus_file
+        return (file.stat().st_size if file.is_file() else None), "B"  # its reader refuses one that is gone
 
     def passages(self) -> Iterator[Batch]:
         """The corpus."""
@@ -204,7 +205,8 @@ class TableSource:
 
     def size(self) -> tuple[int | None, str]:
         """Bytes of the file of passages."""
-        return Path(self.settings.corpus_file).stat().st_size, "B"
+        file = Path(self.settings.corpus_file)
+        return (file.stat().st_size if file.is_file() else None), "B"
 
     def passages(self) -> Iterator[Batch]:
         """The rows of the file of passages."""
