@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Literal, TextIO
+
+import numpy as np
 
 from pipeline.core.display import FRAGILE, counted, interval
 from pipeline.core.records import Float64
@@ -165,3 +168,16 @@ def write_per_query(
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(["query_id", *map(str, measures)])
     writer.writerows([query, *row] for query, row in zip(query_ids, values.tolist(), strict=True))
+
+
+def read_per_query(path: Path) -> tuple[list[str], list[str], Float64]:
+    """The queries, the measures and the values, float64 [queries, measures]; ValueError if it is damaged."""
+    try:
+        with open(path, encoding="utf-8", newline="") as file:
+            header, *lines = csv.reader(file)
+    except csv.Error as error:
+        raise ValueError(str(error)) from None
+    if (not lines and header[1:]) or any(len(line) != len(header) for line in lines):
+        raise ValueError("the file is cut short")
+    values = np.array([line[1:] for line in lines], np.float64).reshape(len(lines), len(header) - 1)
+    return [line[0] for line in lines], header[1:], values

@@ -1,4 +1,4 @@
-from .families import FAMILIES as FAMILIES, family_of as family_of, prompt_parts as prompt_parts
+from .card import FAMILIES as FAMILIES, family_of as family_of, prompt_parts as prompt_parts
 from .files import Files as Files
 from .finding import BUNDLED as BUNDLED, BundledModel as BundledModel, find_model as find_model
 from .model import (

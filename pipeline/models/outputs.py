@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from pipeline.core.errors import InputError
-from pipeline.models.card import ModelCard, read_card
-from pipeline.models.families import family_of
+from pipeline.models.card import ModelCard, family_of, read_card
 from pipeline.models.files import Files
 from pipeline.models.finding import BUNDLED, find_model
 from pipeline.models.late_interaction import late_interaction

@@ -14,8 +14,16 @@ from pipeline.config import EncoderSettings
 from pipeline.config.model import OnnxSettings
 from pipeline.core.errors import InputError, short_repr
 from pipeline.core.records import ROLES, Role, TextPair
-from pipeline.models.card import TASK_ADAPTERS, WIDTH_PRESERVING, ModelCard, max_positions, read_card
-from pipeline.models.families import Family, family_of, prompt_parts
+from pipeline.models.card import (
+    TASK_ADAPTERS,
+    WIDTH_PRESERVING,
+    Family,
+    ModelCard,
+    family_of,
+    max_positions,
+    prompt_parts,
+    read_card,
+)
 from pipeline.models.files import Files, damaged
 from pipeline.models.late_interaction import LateInteraction, late_interaction
 from pipeline.models.model import Origin, ResolvedModel, SettingWithOrigin

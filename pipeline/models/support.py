@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pipeline.config import EncoderSettings
 from pipeline.core.errors import InputError, short_repr
-from pipeline.models.card import WIDTH_PRESERVING, ModelCard
-from pipeline.models.families import Family
+from pipeline.models.card import WIDTH_PRESERVING, Family, ModelCard
 from pipeline.models.files import untrusted_code
 
 VECTORS = ["Transformer", "Pooling", "Normalize"]

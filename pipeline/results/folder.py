@@ -6,7 +6,6 @@ last: a folder that has one is complete.
 
 from __future__ import annotations
 
-import csv
 import difflib
 import json
 import logging
@@ -16,12 +15,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-import numpy as np
 from pydantic import ValidationError
 
 from pipeline.core.errors import InputError
 from pipeline.core.records import Facts, Float64
 from pipeline.core.result_records import Record
+from pipeline.metrics.presentation import read_per_query
 from pipeline.metrics.statistics import draws_of
 from pipeline.results.records import Manifest, Metrics
 from pipeline.storage import whole_files
@@ -83,7 +82,10 @@ def read_collection_result(folder: Path) -> CollectionResult:
     edited = whole_files.check_files(folder, READ_BY_ALL)
     record = read_record(folder, METRICS, Metrics)
     manifest = _without_its_cache(folder, read_record(folder, MANIFEST, Manifest))
-    query_ids, measures, values = read_values(folder)
+    try:
+        query_ids, measures, values = read_per_query(folder / PER_QUERY)
+    except ValueError as error:
+        raise _unusable(folder, f"is damaged: {PER_QUERY}: {error}") from None
     distinct = len(set(query_ids))
     if not record.queries == len(query_ids) == distinct:
         counts = f"counts {record.queries} queries, {PER_QUERY} has {distinct} in {len(query_ids)} rows"
@@ -99,19 +101,6 @@ def read_collection_result(folder: Path) -> CollectionResult:
     if len(clusters) not in (0, count):
         raise _unusable(folder, f"is damaged: {METRICS} has {len(clusters)} clusters of {count} queries")
     return CollectionResult(folder, record, manifest, query_ids, measures, values, document, edited, clusters)
-
-
-def read_values(folder: Path) -> tuple[list[str], list[str], Float64]:
-    """The queries, the measures and the values, float64 [queries, measures], of `per_query.csv`."""
-    try:
-        with open(folder / PER_QUERY, encoding="utf-8", newline="") as file:
-            header, *lines = list(csv.reader(file))
-        if (not lines and header[1:]) or any(len(line) != len(header) for line in lines):
-            raise ValueError("the file is cut short")
-        values = np.array([line[1:] for line in lines], np.float64).reshape(len(lines), len(header) - 1)
-    except (ValueError, csv.Error) as error:
-        raise _unusable(folder, f"is damaged: {PER_QUERY}: {error}") from None
-    return [line[0] for line in lines], header[1:], values
 
 
 def _without_its_cache(folder: Path, manifest: Manifest) -> Manifest:

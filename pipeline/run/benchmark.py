@@ -27,10 +27,10 @@ from pipeline.core.result_records import ONLY_WHERE_MEASURED, StageRow
 from pipeline.data.collection_files import CORPUS
 from pipeline.engines.base import Engine
 from pipeline.engines.engine import EngineFactory, check_engine
-from pipeline.retrievers.kinds import make_retriever
 from pipeline.retrievers.retriever import COLLECTION, Identities
 from pipeline.retrievers.stage import Context
 from pipeline.run import plan
+from pipeline.run.plan import make_retriever
 from pipeline.storage.artifacts import Artifact, Recipe
 from pipeline.storage.store import Store
 

@@ -11,12 +11,13 @@ from pipeline.config.model import RowSettings
 from pipeline.core.records import Facts, Float64, Int64
 from pipeline.metrics.definitions import Measure, parse_measures
 from pipeline.metrics.paired import changes
+from pipeline.metrics.presentation import read_per_query
 from pipeline.metrics.statistics import draws_of
-from pipeline.results.folder import read_values
 from pipeline.retrievers.sections import AgainstExact
 from pipeline.run.benchmark import Benchmark
 from pipeline.run.plan import SCORES
 from pipeline.storage.artifacts import Draft, Recipe
+from pipeline.storage.whole_files import PER_QUERY
 
 MEMORY_MB = 1024  # for the exact search
 SCHEMA = 2
@@ -44,7 +45,8 @@ def losses(benchmark: Benchmark) -> Facts:
 
     def compare(draft: Draft) -> Facts:
         found, exact = (each.opened(each.retriever.ranking).passages for each in (approximate, other))
-        (query_ids, names, values), (_, _, exact_values) = (read_values(each.folder) for each in scores)
+        files = (each.folder / PER_QUERY for each in scores)
+        (query_ids, names, values), (_, _, exact_values) = map(read_per_query, files)
         measures = parse_measures(names) if names else []  # no name where nothing is judged
         draws = draws_of(query_ids, scores[0].facts.get("clusters", ()))
         return compare_with_exact(found, exact, measures, values, exact_values, draws)

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from pipeline.config import Config, keyed_settings
+from pipeline.config import BACKENDS, Config, keyed_settings
+from pipeline.config.model import Bm25Settings, RowSettings
 from pipeline.core.errors import InputError
 from pipeline.core.records import Collection, Facts, Ranking, from_numpy
 from pipeline.data import loading
 from pipeline.data.collection_files import contents_of, open_collection
 from pipeline.data.loading import Identity
 from pipeline.data.sources import read_clusters
+from pipeline.encoders.opener import TextOpener
 from pipeline.metrics.definitions import Measure, parse_measures
-from pipeline.retrievers.retriever import COLLECTION, Evaluator, Retriever
+from pipeline.models.model import CalibrationCorpus
+from pipeline.retrievers.retriever import COLLECTION, Evaluator, Identities, Retriever
 from pipeline.retrievers.stage import Context, Inputs, Stage
 from pipeline.storage.artifacts import Artifact, Draft
 from pipeline.storage.hashing import file_changed, hash_json
@@ -41,6 +45,47 @@ def collection_stage(config: Config, identity: Identity) -> Stage:
 
     parts = {"passages": identity.passages, "queries": identity.queries, "qrels": identity.qrels}
     return Stage(COLLECTION, 0, (), {}, parts, make, open_collection, exact_bytes=True)
+
+
+def make_retriever(config: Config, identities: Identities, identity: Identity, corpus: Path) -> Retriever:
+    """The retriever of a config, made of those that it joins or reranks; no other kind is imported.
+
+    `corpus` is the file of the passages, which exists once the collection is read: a model in int8 is
+    calibrated on it. Other arguments are as of `Retriever`.
+    """
+    model = config.model
+    if config.rerank:
+        from pipeline.retrievers.reranked import RerankingRetriever
+
+        first = make_retriever(config.model_copy(update={"rerank": None}), identities, identity, corpus)
+        return RerankingRetriever(config, config.rerank, identity, identities.resolve(config.rerank), [first])
+    if config.fuse:
+        from pipeline.retrievers.fused import FusionRetriever
+
+        parts = [make_retriever(part, identities, identity, corpus) for part in config.parts]
+        return FusionRetriever(config, config.fuse, identity, parts=parts)
+    assert model is not None
+    if isinstance(model, Bm25Settings):
+        from pipeline.retrievers.bm25 import Bm25
+
+        return Bm25(config, model, identity)
+    if not isinstance(model, RowSettings):
+        added: type[Retriever] = BACKENDS.opener(model.backend)
+        return added(config, model, identity)
+    source = identities.resolve(model)
+    if isinstance(source, TextOpener) and source.model.precision == "int8":
+        source = source.calibrated_on(CalibrationCorpus(identity.passages, corpus))
+    if model.output == "sparse":
+        from pipeline.retrievers.sparse import Sparse
+
+        return Sparse(config, model, identity, source)
+    if model.output == "multivector":
+        from pipeline.retrievers.multivector import MultiVector
+
+        return MultiVector(config, model, identity, source)
+    from pipeline.retrievers.dense import Dense
+
+    return Dense(config, model, identity, source)
 
 
 def evaluate_stage(config: Config, retriever: Retriever) -> Stage:

@@ -17,7 +17,8 @@ from pipeline.core.plugins import packages_of
 from pipeline.core.records import Facts
 from pipeline.core.result_records import StageRow, without_part
 from pipeline.encoders.opener import Opener, TextOpener
-from pipeline.results.folder import FILES, CollectionResult, read_values
+from pipeline.metrics.presentation import read_per_query
+from pipeline.results.folder import FILES, CollectionResult
 from pipeline.results.published import check_expected
 from pipeline.results.records import Manifest, Metrics
 from pipeline.results.result import Result
@@ -44,7 +45,7 @@ def write_result(
     what other benchmarks say of this one.
     """
     models, model_settings = describe_models(benchmark)
-    values = read_values(artifacts[SCORES].folder)
+    values = read_per_query(artifacts[SCORES].folder / PER_QUERY)
     rows = [stage.model_dump(mode="json", exclude_unset=True) for stage in stages]
     metrics = {
         "name": benchmark.config.name,

@@ -11,7 +11,7 @@ import pytest
 from workplaces import read_json
 
 from pipeline.core.records import Float32
-from pipeline.models.families import WEB_SEARCH
+from pipeline.models.card import WEB_SEARCH
 
 Encode = Callable[..., Float32]
 Lowest = Callable[[Any, Any], float]

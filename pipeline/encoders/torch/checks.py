@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pipeline.core.display import counted
 from pipeline.core.errors import InputError
 from pipeline.encoders.torch.devices import is_out_of_memory
-from pipeline.models.families import family_of
+from pipeline.models.card import family_of
 from pipeline.models.files import damaged, untrusted_code
 from pipeline.models.model import ResolvedBase
 
