@@ -184,9 +184,10 @@ def _rows_of(judged: pa.Array, ids: pa.ChunkedArray) -> Int64:
     import pyarrow.compute as pc
 
     ids = ids.cast(judged.type)
-    hits = pc.indices_nonzero(pc.is_in(ids, value_set=judged))
+    hit = pc.is_in(ids, value_set=judged)
     rows = np.full(len(judged), -1, np.int64)
-    rows[pc.index_in(ids.take(hits), value_set=judged).to_numpy()] = hits.to_numpy()
+    # `take` would join all chunks first, and no array of Arrow strings holds more than 2 GiB
+    rows[pc.index_in(ids.filter(hit), value_set=judged).to_numpy()] = pc.indices_nonzero(hit).to_numpy()
     return rows
 
 
@@ -298,8 +299,8 @@ def _count_texts(
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    texts_of = texts.take(from_numpy(np.unique(relevant[relevant >= 0]))).unique()
-    copies = pc.is_in(texts, value_set=texts_of).to_numpy()
+    is_relevant = np.isin(np.arange(len(texts)), relevant)
+    copies = pc.is_in(texts, value_set=texts.filter(from_numpy(is_relevant)).unique()).to_numpy()
     copies[judged[judged >= 0]] = False
     copies[pc.equal(pc.binary_length(texts), 0).to_numpy()] = False
     inside = pc.is_in(queries, value_set=texts.filter(pc.is_in(texts, value_set=queries.unique())).unique())

@@ -82,10 +82,10 @@ def read_columns(block: Block, form: Form) -> Columns | None:
     text = block.data
     if any(space in text for space in b"\t\r\v\f"):
         text = text.translate(_OTHER_SPACES)
-    if b"#" in text:
+    if has_comments := text[:1] == b"#" or b"\n#" in text:
         _refuse_hidden_data(block, form)
     space = np.frombuffer(text, dtype=np.uint8) <= 32
-    if b"#" in text or text[:1] == b" " or text[-1:] == b" " or (space[1:] & space[:-1]).any():
+    if has_comments or text[:1] == b" " or text[-1:] == b" " or (space[1:] & space[:-1]).any():
         text = _tidy(text)
     if not text or text.isspace():
         return None
