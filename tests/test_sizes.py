@@ -29,7 +29,7 @@ LINES: dict[str, int] = {
     "engines": 1300,
     "formats": 1800,
     "metrics": 1840,
-    "models": 2360,
+    "models": 2350,
     "native": 3710,
     "report": 300,
     "results": 1090,

@@ -78,9 +78,8 @@ class ModelCard:
 
     modules: tuple[Module, ...]  # those that sentence-transformers runs, in their order
     module_names: list[str]  # their `kind`s
-    routes: dict[
-        Role, tuple[str, str]
-    ]  # for each role the kind of its first module, and its tokenizer's folder
+    # for each role the kind of the module that its texts go to first, and the folder of its tokenizer
+    routes: dict[Role, tuple[str, str]]
     network_folder: str  # the folder of the network, inside the model's; "" for its own
     heads: tuple[str, ...]  # the files of other outputs than dense vectors that are there
     pooling: str | None  # `cls`, `mean`, `last_token` or another of sentence-transformers', joined by `+`

@@ -83,12 +83,8 @@ class ResolvedModel(ResolvedBase):
     prompts: dict[Role, tuple[str, str]]  # for each role the strings put before and after each text
     max_lengths: dict[Role, int]  # for each role the number of tokens kept, at most the model's positions
     output: str = "dense"  # what is made of a text: `dense`, `sparse` or `multivector`
-    normalize: bool = (
-        False  # whether the backend scales vectors to length 1; dense ones are kept as they come
-    )
-    mean_over_tokens: bool = (
-        False  # whether a score is the mean over a query's token vectors, and not the sum
-    )
+    normalize: bool = False  # whether the backend scales vectors to length 1; dense ones stay as they come
+    mean_over_tokens: bool = False  # whether a score is the mean over a query's token vectors, not the sum
     # What vectors are compared by, as the model's files declare it: `cosine`, `dot`, `euclidean` or
     # `manhattan`; "" if they do not, or if they scale vectors to length 1.
     similarity: str = ""

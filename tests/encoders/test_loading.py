@@ -1,6 +1,7 @@
 """Files of which torch cannot load a model: weights that are missing, of other shapes, pickled with code."""
 
 import pickle
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -87,3 +88,15 @@ def test_files_that_cannot_be_loaded_are_refused_and_no_code_in_them_runs(
         opened(store, name=folder, backend="flag")
     assert not (folder / "mark").exists()
     assert not recwarn.list
+
+
+@pytest.mark.parametrize(
+    ("content", "said"), [(Evil(Path("mark")), PICKLED), ({}, "cannot be loaded: KeyError: 'weight'")]
+)
+def test_a_head_of_token_vectors_that_cannot_be_read_is_refused(
+    content: object, said: str, m3_folder: Path, tmp_path: Path, opened: Opened, store: Store
+) -> None:
+    folder = shutil.copytree(m3_folder, tmp_path / "bge-m3")
+    torch.save(content, folder / "colbert_linear.pt")
+    with pytest.raises(InputError, match=said):
+        opened(store, name=folder, backend="flag", output="multivector")

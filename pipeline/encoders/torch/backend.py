@@ -217,9 +217,9 @@ def open_backend(load: Callable[[ResolvedModel], TorchBackend], model: ResolvedM
         if model.precision == "fp32":
             Probes.by(backend, tokens)
             return backend
-        difference = _in_fp32(load, model, tokens).compare(backend.forward, model.precision).problem
+        in_fp32 = _in_fp32(load, model, tokens)
         free_memory(backend.device)
-        if difference:
+        if difference := in_fp32.compare(backend.forward, model.precision).problem:
             wider = "bf16 or fp32" if model.precision == "fp16" else "fp32"
             raise InputError(
                 f"model '{model.name}' cannot be computed in {model.precision}: {difference}",

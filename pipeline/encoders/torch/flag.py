@@ -50,13 +50,15 @@ class _Network(TorchBackend):
     network: PreTrainedModel
     unpadded = False
 
-    def __init__(self, model: ResolvedModel, model_class: str, **settings: int) -> None:
-        """Load the model in one of FlagEmbedding's classes, which may take more `settings`."""
+    def __init__(self, model: ResolvedModel, model_class: str) -> None:
+        """Load the model in one of FlagEmbedding's classes."""
+        folder = model.files.folder()
         with loading(model):
             from FlagEmbedding import FlagAutoModel
 
+            head = read_head(folder, "multivector") if model_class == M3 else None
             self.flag = FlagAutoModel.from_finetuned(
-                str(model.files.folder()),
+                str(folder),
                 model_class=model_class,
                 normalize_embeddings=False,
                 use_fp16=model.precision == "fp16",
@@ -65,7 +67,7 @@ class _Network(TorchBackend):
                 pooling_method=model.pooling or "cls",
                 trust_remote_code=model.trust_remote_code,
                 query_instruction_format="{}{}",
-                **settings,
+                **({"colbert_dim": len(head["weight"])} if head is not None else {}),
             )
             super().__init__(model, self.flag.model)
         self.tokenizer = model.tokenizer.of_library(self.flag.tokenizer)
@@ -146,7 +148,7 @@ class M3Backend(_Network):
 
     def __init__(self, model: ResolvedModel) -> None:
         refuse_missing_heads(model)
-        super().__init__(model, M3, colbert_dim=len(read_head(model.files.folder(), "multivector")["weight"]))
+        super().__init__(model, M3)
         module = self.flag.model
         self.network = module.model
         if self.device.type == "cuda" and attention.runs_without_padding(self):
