@@ -300,7 +300,7 @@ def _count_texts(
     import pyarrow.compute as pc
 
     is_relevant = np.isin(np.arange(len(texts)), relevant)
-    copies = pc.is_in(texts, value_set=texts.filter(from_numpy(is_relevant)).unique()).to_numpy()
+    copies = pc.is_in(texts, value_set=texts.filter(pa.array(is_relevant)).unique()).to_numpy()
     copies[judged[judged >= 0]] = False
     copies[pc.equal(pc.binary_length(texts), 0).to_numpy()] = False
     inside = pc.is_in(queries, value_set=texts.filter(pc.is_in(texts, value_set=queries.unique())).unique())
