@@ -65,7 +65,7 @@ def make_retriever(config: Config, identities: Identities, identity: Identity, c
         parts = [make_retriever(part, identities, identity, corpus) for part in config.parts]
         return FusionRetriever(config, config.fuse, identity, parts=parts)
     assert model is not None
-    if isinstance(model, Bm25Settings):
+    if type(model) is Bm25Settings:  # another package's section may extend it
         from pipeline.retrievers.bm25 import Bm25
 
         return Bm25(config, model, identity)
