@@ -106,6 +106,8 @@ def _load_search(
     find_best = search_documents(config, inputs, opened) if config.data.chunks else opened.find
     collection: Collection = inputs[COLLECTION]
     ignored = ignored_hits(collection, config.data.ignored)
+    # the depth of the result's search, as at another an index may find others
+    depth = config.search.top_k + int(np.bincount(ignored.queries).max(initial=0))
     ignored_by = defaultdict[str, list[int]](list)  # the text of a query
     texts = collection.queries.texts.take(from_numpy(ignored.queries)).to_pylist()
     for text, passage in zip(texts, ignored.passages.tolist(), strict=True):
@@ -116,8 +118,7 @@ def _load_search(
         passages = np.unique(np.array(ignored_by.get(query, ()), np.int64))
         dropped = Qrels(np.zeros_like(passages), passages, passages)
         with silent("", None, "") as bar:
-            hits = find_best(row, config.search.top_k + len(passages), bar)
-        return drop_hits(hits, dropped, config.search.top_k)
+            return drop_hits(find_best(row, depth, bar), dropped, config.search.top_k)
 
     def answer(query: str, clock: Clock) -> Ranking:
         usage = Usage()

@@ -161,6 +161,19 @@ def test_passages_that_a_query_ignores_are_left_out_before_they_are_reranked(tmp
     assert document("latency", tmp_path / "results" / "own", "--queries", 12)["agreement"] == 1.0
 
 
+def test_an_index_is_searched_as_deep_as_for_the_result(bge_folder: Path, tmp_path: Path) -> None:
+    """A deeper search rescores more, so it finds others; one query has many passages that it ignores."""
+    texts = {f"d{number}": f"{number} and {number % 7} words on {number**3}" for number in range(600)}
+    judged = {f"q{number}": {f"d{number}": 1} for number in range(30)}
+    judged["q0"] |= {f"d{number}": -1 for number in range(100, 400)}
+    queries = {query: f"words {query}" for query in judged}
+    data = write_collection(tmp_path / "mine", texts, queries, judged) | {"ignored": "negative_grades"}
+    settings = config(tmp_path, "deep", data=data, model={"name": str(bge_folder), "device": "cpu"})
+    settings |= {"index": {"factory": "PQ8x4,RFlat"}, "search": {"top_k": 4}}
+    run_benchmark(settings | {"evaluate": {"measures": ["recall@4"]}})
+    assert document("latency", tmp_path / "results" / "deep", "--queries", 30)["agreement"] == 1.0
+
+
 def record_of(result: Path, p95: float, memory: float, cores: int = 4) -> None:
     """Give a result the record of a quiet machine, with other figures."""
     record = read_json(result / "latency.json")
