@@ -163,7 +163,7 @@ def check_folder(folder: Path, in_suite: bool = False) -> None:
         what = "cannot be made: its name is too long"
     elif in_suite and (folder.parent / METRICS).exists():
         what = f"{folder.parent} holds a result of one collection, and this is one of a suite"
-    elif not in_suite and (folder / SUITE).exists():
+    elif (folder / SUITE).exists():
         what = "holds a result of a suite, and this is one of one collection"
     elif existing == folder and (foreign := [n for n in RESULT_FILES if whole_files.is_foreign(folder / n)]):
         raise InputError(

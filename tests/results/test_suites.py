@@ -220,6 +220,9 @@ def test_suites_and_single_benchmarks_run_beside_each_other(shared: Path) -> Non
         run_benchmark(config_in(shared, "name=five", "data={source: beir, path: small}"))
     with pytest.raises(InputError, match="holds a result of one collection"):
         run_benchmark(config_in(shared, "name=beside"))
+    (shared / "out/five/small/suite.json").write_text("{}")
+    with pytest.raises(InputError, match="five/small: holds a result of a suite"):
+        run(shared, "name=five")
 
 
 def test_results_of_different_runs_are_no_suite(shared: Path) -> None:
