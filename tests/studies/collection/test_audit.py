@@ -99,7 +99,7 @@ def test_a_copy_overwrites_nothing(audited, options, message):
 def test_a_run_says_that_copies_and_queries_stand_in_the_corpus(tmp_path, monkeypatch):
     """CoIR#18, mteb#4626: a copy of a relevant passage that nobody judged; mteb#5045: queries as passages."""
     monkeypatch.chdir(tmp_path)
-    passages = {"a": "warm coffee", "copy": "warm coffee", "b": "cold tea", "q": "which tea", "none": ""}
+    passages = {"none": "", "a": "warm coffee", "copy": "warm coffee", "b": "cold tea", "q": "which tea"}
     data = write_collection("mine", passages, {"1": "warm", "2": "which tea"}, {"1": {"a": 1}, "2": {"b": 1}})
     config = {"name": "t", "data": data, "model": {"backend": "bm25"}}
     (tmp_path / "c.yaml").write_text(json.dumps(config), encoding="utf-8")
