@@ -23,7 +23,7 @@ LINES: dict[str, int] = {
     "cli": 1090,
     "comparison": 1340,
     "config": 2620,
-    "core": 1870,
+    "core": 1890,
     "data": 2030,
     "encoders": 5840,
     "engines": 1300,
@@ -38,8 +38,8 @@ LINES: dict[str, int] = {
     "search": 2570,
     "storage": 1360,
     "studies": 10830,
-    "spine": 31970,
-    "whole": 46510,
+    "spine": 31990,
+    "whole": 46530,
 }
 """The most lines of each package, of the modules at the top, of the spine and of the whole."""
 SETTINGS: dict[str, int] = {

@@ -17,6 +17,7 @@ from .records import (
     TextPair as TextPair,
     Texts as Texts,
     VectorForm as VectorForm,
+    take_texts as take_texts,
 )
 from .result_records import Hardware as Hardware
 from .subprocesses import ending_at as ending_at, run_in_subprocess as run_in_subprocess

@@ -198,3 +198,22 @@ def from_numpy(values: Array) -> pa.Array:
 
     buffers = [None, pa.py_buffer(np.ascontiguousarray(values))]
     return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), buffers)
+
+
+def take_texts(column: pa.ChunkedArray, rows: Int64) -> pa.ChunkedArray:
+    """The texts, or ids, of a column in some rows, int64 [n], in the order of `rows`.
+
+    Arrow's own method joins all chunks first: it copies the whole column, and fails above 2 GiB.
+    """
+    import pyarrow as pa
+
+    order = np.argsort(rows, kind="stable")
+    ends = np.cumsum([len(chunk) for chunk in column.chunks], dtype=np.int64)
+    wanted = np.split(rows[order], np.searchsorted(rows[order], ends[:-1]))
+    parts = [
+        chunk.take(from_numpy(some - (end - len(chunk))))
+        for chunk, end, some in zip(column.chunks, ends, wanted, strict=False)
+        if len(some)
+    ]
+    taken = pa.chunked_array(parts, column.type)
+    return taken if (order[1:] > order[:-1]).all() else taken.take(from_numpy(np.argsort(order)))

@@ -28,7 +28,7 @@ from typing_extensions import override
 from pipeline.core import machine
 from pipeline.core.errors import InputError
 from pipeline.core.installation import import_openvino, require
-from pipeline.core.records import Float32, Int32, Int64, JsonObject, Texts
+from pipeline.core.records import Float32, Int32, Int64, JsonObject, Texts, take_texts
 from pipeline.core.subprocesses import last_line, run_in_subprocess
 from pipeline.data.collection_files import open_texts
 from pipeline.encoders import agreement, conversion
@@ -279,7 +279,7 @@ def calibration_texts(passages: Texts) -> list[str]:
     """The passages a model is calibrated on: drawn with a fixed seed, in the corpus's order."""
     count = min(SAMPLE, len(passages))
     rows: Int64 = np.sort(np.random.default_rng(SEED).choice(len(passages), count, replace=False))
-    texts: list[str] = passages.texts.take(rows).to_pylist()
+    texts: list[str] = take_texts(passages.texts, rows).to_pylist()
     return texts
 
 

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline.core.errors import InputError
-from pipeline.core.records import Collection, Facts, Float32, Int32, Int64, UInt64, from_numpy
+from pipeline.core.records import Collection, Facts, Float32, Int32, Int64, UInt64, take_texts
 from pipeline.encoders.batching import Usage
 from pipeline.engines import engine as jobs
 from pipeline.engines.base import Part
@@ -102,8 +102,8 @@ def score_pairs(
     hashes = _hashes(query_texts, queries) * _ODD + _hashes(passage_texts, passages)
 
     def read(rows: Int64) -> list[tuple[str, str]]:
-        asked = query_texts.take(from_numpy(queries[rows])).to_pylist()
-        return list(zip(asked, passage_texts.take(from_numpy(passages[rows])).to_pylist(), strict=True))
+        asked = take_texts(query_texts, queries[rows]).to_pylist()
+        return list(zip(asked, take_texts(passage_texts, passages[rows]).to_pylist(), strict=True))
 
     scores, tokens = store.find(hashes)
     missing = np.flatnonzero(np.isnan(scores))
@@ -149,7 +149,7 @@ def _hashes(column: pa.ChunkedArray, rows: Int64) -> UInt64:
     """uint64 [rows, 2]: the hash of the text in each row of a column, read a few at a time."""
     different, places = np.unique(rows, return_inverse=True)
     parts = [
-        hash_texts(column.take(from_numpy(different[start : start + HASHED_TEXTS])))
+        hash_texts(take_texts(column, different[start : start + HASHED_TEXTS]))
         for start in range(0, len(different), HASHED_TEXTS)
     ]
     return np.concatenate([np.empty((0, 2), np.uint64), *parts])[places]

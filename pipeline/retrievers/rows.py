@@ -27,6 +27,7 @@ from pipeline.core.records import (
     Texts,
     UInt64,
     VectorForm,
+    take_texts,
 )
 from pipeline.retrievers.stage import Context
 from pipeline.storage import ragged_shards, vector_shards
@@ -173,7 +174,7 @@ class ShardWriter:
     def read(self, start: int, stop: int) -> list[str]:
         """The texts of [start, stop) that have to be encoded."""
         rows = start + np.flatnonzero(self.source[start:stop] < 0)
-        texts: list[str] = self.texts.texts.take(pa.array(rows)).to_pylist()
+        texts: list[str] = take_texts(self.texts.texts, rows).to_pylist()
         return texts
 
 

@@ -164,7 +164,7 @@ def _mean_tokens(
         if isinstance(model, ResolvedModel) and not (role == "passages" and retriever.config.data.chunks):
             rows = np.unique(np.linspace(0, len(texts) - 1, SAMPLED_TEXTS).astype(np.int64))
             before, after = model.prompts[role]
-            sampled = texts.texts.take(records.from_numpy(rows)).to_pylist()
+            sampled = records.take_texts(texts.texts, rows).to_pylist()
             sample = [before + text + after for text in sampled]
             counts = np.array(token_counter(model.tokenizers[role])(sample))
             yield prefix + role, float(np.minimum(counts, model.max_lengths[role]).mean())

@@ -12,7 +12,7 @@ import numpy as np
 from pipeline.config import BACKENDS, Config, keyed_settings
 from pipeline.config.model import Bm25Settings, RowSettings
 from pipeline.core.errors import InputError
-from pipeline.core.records import Collection, Facts, Ranking, from_numpy
+from pipeline.core.records import Collection, Facts, Ranking, from_numpy, take_texts
 from pipeline.data import loading
 from pipeline.data.collection_files import contents_of, open_collection
 from pipeline.data.loading import Identity
@@ -210,5 +210,6 @@ def _under_own_ids(collection: Collection) -> int:
     import pyarrow.compute as pc
 
     own = pc.index_in(collection.queries.ids, value_set=collection.passages.ids)  # null: not there
-    same = pc.equal(collection.queries.texts, collection.passages.texts.take(own))
+    asked = collection.queries.texts.filter(pc.is_valid(own))
+    same = pc.equal(asked, take_texts(collection.passages.texts, own.drop_null().to_numpy()))
     return int(pc.sum(same).as_py() or 0)

@@ -22,6 +22,7 @@ from pipeline.core.records import (
     Int64,
     JsonObject,
     from_numpy,
+    take_texts,
 )
 from pipeline.core.table import Column, FilledColumn, Table, table_of, with_interval
 from pipeline.metrics.definitions import parse_measure
@@ -339,7 +340,7 @@ def _overlaps(collection: Collection, texts: Sequence[str], rows: Int64, rel: fl
     is_relevant = (qrels.grades >= rel) & (qrels.passages < len(collection.passages))
     queries, passages = qrels.queries[is_relevant], qrels.passages[is_relevant]
     wanted = np.unique(passages)
-    found = collection.passages.texts.take(from_numpy(wanted)).to_pylist()
+    found = take_texts(collection.passages.texts, wanted).to_pylist()
     words = {row: set(_words(text)) for row, text in zip(wanted.tolist(), found, strict=True)}
     shares = []
     for text, row in zip(texts, rows, strict=True):

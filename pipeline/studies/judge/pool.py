@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from pipeline.comparison.inputs import CONTENT_OF, ResultLike, read_results
 from pipeline.core.errors import InputError
-from pipeline.core.records import Collection, Int64, Qrels, from_numpy
+from pipeline.core.records import Collection, Int64, Qrels, from_numpy, take_texts
 from pipeline.formats.judgments import BEIR, GRADE_RULE
 from pipeline.metrics.scoring import row_numbers
 from pipeline.results.folder import CollectionResult
@@ -77,7 +77,7 @@ def pool(folders: Sequence[ResultLike], depth: int) -> tuple[list[PoolRow], int]
 def rows_of_pairs(collection: Collection, queries: Int64, passages: Int64) -> list[PoolRow]:
     """Pairs of a query and a passage, int64 [pairs] rows of the collection, with their ids and texts."""
     query_ids, query_texts, passage_ids, passage_texts = (
-        column.take(from_numpy(rows)).to_pylist()
+        take_texts(column, rows).to_pylist()
         for texts, rows in ((collection.queries, queries), (collection.passages, passages))
         for column in (texts.ids, texts.texts)
     )

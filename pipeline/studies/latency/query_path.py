@@ -15,12 +15,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from pipeline.core.display import silent
 from pipeline.core.errors import InputError
 from pipeline.core.order import descending_id_rank
-from pipeline.core.records import Collection, Qrels, Ranking, from_numpy
+from pipeline.core.records import Collection, Qrels, Ranking, from_numpy, take_texts
 from pipeline.core.result_records import in_part
 from pipeline.encoders.batching import Usage
 from pipeline.encoders.opener import ModelSource
@@ -151,7 +150,7 @@ def _load_reranking(
 
     def score_again(query: str, ranking: Ranking, usage: Usage) -> Ranking:
         best = ranking.passages[0, : retriever.settings.depth]
-        texts = passages.texts.take(pa.array(best[best >= 0])).to_pylist()
+        texts = take_texts(passages.texts, best[best >= 0]).to_pylist()
         scores = np.full((1, len(best)), -np.inf, np.float32)
         with silent("", None, "") as bar:
             pairs = [(query, text) for text in texts]

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from pipeline.comparison.side_by_side import Comparison
 from pipeline.core.display import counted, cut
-from pipeline.core.records import Chunks, Collection, Float64, JsonObject, Texts, from_numpy
+from pipeline.core.records import Chunks, Collection, Float64, JsonObject, Texts, from_numpy, take_texts
 from pipeline.metrics.definitions import parse_measure, parse_measures
 from pipeline.metrics.scoring import compute_measures, row_numbers
 from pipeline.results.folder import CollectionResult
@@ -226,8 +226,8 @@ def explain_query(hits: Sequence[tuple[str, float]], grades: dict[str, float], r
 
 def select_texts(texts: Texts, ids: Sequence[str], length: int) -> dict[str, str]:
     """The texts with these ids, each cut to `length` characters; unknown ids are left out."""
-    rows = from_numpy(np.flatnonzero(row_numbers(texts.ids, pa.array(ids, pa.string())) >= 0))
-    names, found = texts.ids.take(rows).to_pylist(), texts.texts.take(rows).to_pylist()
+    rows = np.flatnonzero(row_numbers(texts.ids, pa.array(ids, pa.string())) >= 0)
+    names, found = (take_texts(column, rows).to_pylist() for column in (texts.ids, texts.texts))
     return {name: cut(text, length) for name, text in zip(names, found, strict=True)}
 
 

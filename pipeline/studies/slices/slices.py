@@ -24,7 +24,7 @@ from pipeline.config import Config
 from pipeline.core.display import Progress, silent
 from pipeline.core.errors import InputError, short_repr
 from pipeline.core.order import sort_hits
-from pipeline.core.records import Collection, Int64, Texts, from_numpy
+from pipeline.core.records import Collection, Int64, Texts, from_numpy, take_texts
 from pipeline.data.loading import draw
 from pipeline.data.sources import folders
 from pipeline.formats.runs import RunRows, read_run
@@ -105,8 +105,8 @@ def write_slice(
     ids = collection.passages.ids.take(from_numpy(rest)).to_pylist()
     drawn = np.argsort(np.fromiter((draw(name, seed) for name in ids), np.uint64, len(ids)), kind="stable")
     keep[rest[drawn[:random]]] = True
-    kept = from_numpy(np.flatnonzero(keep))
-    texts = Texts(collection.passages.ids.take(kept), collection.passages.texts.take(kept))
+    kept = np.flatnonzero(keep)
+    texts = Texts(take_texts(collection.passages.ids, kept), take_texts(collection.passages.texts, kept))
     write_beir(folder, texts, collection)
     named = (path.parent if path.name == RANKING else path for path in rankings)
     names = [path.name.removesuffix(".gz").removesuffix(".trec") for path in named]
