@@ -2,10 +2,12 @@
 
 import itertools
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import openvino
 import pytest
 import torch
 from tokenizers import Tokenizer
@@ -98,12 +100,17 @@ def test_a_text_that_is_lost_stops_the_run(
     opened: Callable[..., Encoder],
     store: Store,
 ) -> None:
-    """The sample has no such text, so that the model is taken at first."""
+    """The sample has no such text, so that the model is taken at first.
+
+    On a processor without AVX-512, OpenVINO computes bf16 in fp32, and loses nothing.
+    """
+    computed = openvino.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
+    is_exact = settings is BF16 and "BF16" not in computed
     encoder = opened(store, name=saved(with_sharp_attention(RARE)), pooling="mean", **settings)
     lost = " ".join(map(str, map(encoder.backend.tokenizer.id_to_token, range(1789, 1794))))
     encoder.encode(["two words"], "passages", Usage(), BAR)
     said = rf"in {settings['precision']}, the vector of a text of 7 tokens has a cosine of .* Set {fix}"
-    with pytest.raises(InputError, match=said):
+    with nullcontext() if is_exact else pytest.raises(InputError, match=said):
         encoder.encode([lost], "passages", Usage(), BAR)
 
 

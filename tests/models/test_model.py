@@ -405,4 +405,4 @@ def test_a_gpu_is_taken_where_pytorch_and_the_backend_compute_on_one(
 ) -> None:
     pretend(monkeypatch, gpus=("A GPU", "another"))
     monkeypatch.setattr(metadata, "version", lambda name: version)
-    assert resolve(BACKENDS.make(name=str(bge_folder), backend=backend, device=device)).device == found
+    assert resolve(BACKENDS.make(name=str(bge_folder), backend=backend, device=device)).model.device == found
