@@ -38,8 +38,8 @@ def descending_id_rank(ids: pa.ChunkedArray) -> Int64:
 def sort_hits(passages: Int64, scores: Scores, ids: Int64 | pa.ChunkedArray) -> tuple[Int64, Scores]:
     """Sort every row of passages, [queries, k] with -1 for padding, and their scores.
 
-    The padding comes last, with scores of -inf. A NaN among the scores is refused. `ids` are of all passages
-    the `descending_id_rank`; or where ties are few Arrow strings, of which only those of tied hits are read.
+    The padding comes last, with scores of -inf. A NaN among the scores is refused. `ids` is the
+    `descending_id_rank` of all passages, or their ids, Arrow strings: then only tied hits' ids are read.
     """
     if np.isnan(scores).any():
         row = int(np.isnan(scores).any(axis=1).argmax())

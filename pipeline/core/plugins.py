@@ -76,7 +76,7 @@ def _load(entry: metadata.EntryPoint, add: Callable[[str, Any], None]) -> Plugin
 
 @cache
 def origin(kind: type) -> Facts:
-    """For keys: `plugin` with the package of a class, its version and code hash; empty for one of this."""
+    """What a key says of a plugin's class: package, version, code hash; of this package's own, nothing."""
     package = kind.__module__.partition(".")[0]
     if package == __name__.partition(".")[0]:
         return {}
@@ -84,7 +84,7 @@ def origin(kind: type) -> Facts:
 
 
 def _hash_code(module: str) -> str:
-    """SHA-256 of the code of a module's package, as hex; without files, as if typed in, another each time."""
+    """SHA-256 of the code of a module's package, as hex. Code without files has a new one in each process."""
     names = module.split(".")
     modules = (sys.modules.get(".".join(names[:count])) for count in range(1, len(names) + 1))
     file = next((module.__file__ for module in modules if module and getattr(module, "__file__", None)), None)

@@ -201,7 +201,7 @@ def from_numpy(values: Array) -> pa.Array:
 
 
 def take_texts(column: pa.ChunkedArray, rows: Int64) -> pa.ChunkedArray:
-    """The texts, or ids, of a column in some rows, int64 [n], in the order of `rows`.
+    """The texts (or ids) in the given rows of a column, int64 [n], in the order of `rows`.
 
     Arrow's own method joins all chunks first: it copies the whole column, and fails above 2 GiB.
     """

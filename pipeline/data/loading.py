@@ -292,7 +292,7 @@ def _refuse_duplicates(batches: Iterator[Batch], suspects: set[int], what: str) 
 def _count_texts(
     texts: pa.ChunkedArray, queries: pa.ChunkedArray, relevant: Int64, judged: Int64
 ) -> dict[str, int]:
-    """Count texts that are empty, by `BLANK`, unjudged copies of relevant passages, and queries as passages.
+    """Count empty texts (see `BLANK`), unjudged copies of relevant passages, and queries that are passages.
 
     `relevant` and `judged` are int64, the rows of passages that are so for any query, some of them -1.
     """

@@ -264,7 +264,7 @@ def hold(path: Path, *, shared: bool = False, wait: bool = True, create: bool = 
     """Lock a file or folder.
 
     Others may hold `shared` locks at the same time. With `create`, the file and its folder are created where
-    they do not exist. Where the file system has no locks, a shared one and that of a folder lock nothing.
+    they do not exist. On a file system without locks, a shared lock and one on a folder do nothing.
 
     Returns:
         The lock; None if there is no such file, or if another process holds it and `wait` is off.
