@@ -50,7 +50,7 @@ COMPARISON, COMPARISON_SCHEMA = "comparison", 4
 class ModelSource:
     """Source of embeddings or pair scores: a local model, a server, or files."""
 
-    served: ClassVar[bool] = False  # whether a server computes them; `connect` gives the connection
+    served: ClassVar[bool] = False  # whether a server computes them
     stored: ClassVar[bool] = False  # whether files hold them, as rows that `EmbeddingSource.take` reads
 
     def check(self) -> None:
@@ -66,13 +66,9 @@ class ModelSource:
         raise NotImplementedError
 
     def open(self, store: Store) -> Any:
-        """The loaded local model, an `Encoder` or a `Scorer`; `store` holds what is converted for it."""
-        raise NotImplementedError
+        """The loaded local model, an `Encoder` or a `Scorer`; `store` holds what is converted for it.
 
-    def connect(self) -> Any:
-        """The connection to a server, with the methods of `open`'s result and `close`.
-
-        Several threads may use it at once.
+        Of a server the connection, with the same methods and `close`; several threads may use it at once.
         """
         raise NotImplementedError
 

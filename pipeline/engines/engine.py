@@ -151,7 +151,7 @@ class EngineFactory:
         source, config = self.source, self.config
         opener = source if isinstance(source, Opener) else None
         if source and config is None:
-            return ServerEngine(source.connect)
+            return ServerEngine(partial(source.open, store))
         if source and config and config.kind == "ray":
             from pipeline.engines.ray import RayEngine
 

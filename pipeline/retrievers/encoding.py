@@ -60,7 +60,7 @@ class EncodingRetriever(Retriever[RowSettings], ABC):
             prepared = source.prepare(store)
             encoder = source.load(prepared.folder if prepared else None, watched=False)
         else:
-            encoder = source.connect() if source.served else source.open(store)
+            encoder = source.open(store)
 
         def encode(text: str, usage: Usage) -> Any:
             with silent("", None, "") as bar:

@@ -45,7 +45,6 @@ def write_result(
     what other benchmarks say of this one.
     """
     models, model_settings = describe_models(benchmark)
-    values = read_per_query(artifacts[SCORES].folder / PER_QUERY)
     rows = [stage.model_dump(mode="json", exclude_unset=True) for stage in stages]
     metrics = {
         "name": benchmark.config.name,
@@ -58,6 +57,7 @@ def write_result(
     if benchmark.config.expected:
         checks = check_expected(benchmark.config, metrics["metrics"])
         metrics["expected"] = [check.model_dump(mode="json") for check in checks]
+    values = read_per_query(artifacts[SCORES].folder / PER_QUERY)
     recipes = {name: {"key": recipe.key, **recipe.plain} for name, recipe in benchmark.recipes.items()}
     manifest = {
         "config": benchmark.resolved_config.model_dump(mode="json"),

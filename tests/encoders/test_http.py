@@ -24,6 +24,7 @@ from pipeline.config import BACKENDS
 from pipeline.encoders import Usage, resolve
 from pipeline.encoders.http import TRIES, RequestSize
 from pipeline.results import Result, section_tables
+from pipeline.storage import Store
 from pipeline.studies.page import render_page
 
 KEY = "sk-loopback-0123456789"
@@ -124,13 +125,13 @@ def test_a_real_server_gives_the_vectors_and_measures_of_the_local_model(
 
 
 @pytest.fixture
-def ask(embedding_server: Any) -> Iterator[Ask]:
+def ask(embedding_server: Any, tmp_path: Path) -> Iterator[Ask]:
     """Asks the server for the vectors of texts, with some settings; `ask.usage` is what it took."""
     encoders = []
 
     def start(texts: list[str], role: str = "passages", **settings: Any) -> Any:
         config = BACKENDS.make(**{"backend": "http", "url": embedding_server.url, "name": MODEL, **settings})
-        encoders.append(resolve(config).connect())
+        encoders.append(resolve(config).open(Store(tmp_path)))
         start.usage = Usage()
         return encoders[-1].encode(texts, role, start.usage, BAR)
 

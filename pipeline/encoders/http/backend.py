@@ -134,7 +134,7 @@ class Server(ModelSource, ABC):
         if config.changed == "ignore":
             return
         probes = Recipe(PROBE, {"section": section, "model": self.probe_recipe()})
-        with contextlib.closing(self.connect()) as client:
+        with contextlib.closing(self.open(store)) as client:
             try:
                 now = self.ask_probes(client)
             except InputError as error:
@@ -232,7 +232,7 @@ class EmbeddingServer(Server, EmbeddingSource):
         return (config.passage_instruction if role == "passages" else config.query_instruction) or ""
 
     @override
-    def connect(self) -> EmbeddingClient:
+    def open(self, store: Store) -> EmbeddingClient:
         return EmbeddingClient(self)
 
     @override
@@ -334,7 +334,7 @@ class RerankServer(Server, ScoreSource):
         return {"model": self.probe_recipe()}
 
     @override
-    def connect(self) -> RerankClient:
+    def open(self, store: Store) -> RerankClient:
         return RerankClient(self)
 
     @override

@@ -24,6 +24,7 @@ from pipeline.core.records import Facts
 from pipeline.core.subprocesses import end_with
 from pipeline.retrievers.retriever import Retriever
 from pipeline.run.benchmark import Benchmark, Session
+from pipeline.storage.store import Store
 from pipeline.studies.latency.query_path import INDEX, MODEL, Clock, load
 from pipeline.studies.latency.record import ENCODE, WHOLE, Load, Quantiles, RoundTrip, Stability
 
@@ -82,7 +83,7 @@ def run(task: Task) -> Facts:
         warm = [answer(query)[0].seconds[WHOLE] for query in task.warm_up]
         works: list[float] = []
         asked = [(clients, *_ask(answer, task.queries, clients, works)) for clients in task.concurrency]
-        trips = _round_trips(benchmark.retriever)
+        trips = _round_trips(benchmark.retriever, benchmark.store)
         resident, threads = machine.resident_mb(), machine.threads()
         kernels = {f"{each.library}, {each.blas}": each.core for each in loaded_kernels()}
         figures: Facts = meter.figures()
@@ -161,10 +162,10 @@ def _load_of(clients: int, answers: Sequence[Answered | InputError], seconds: fl
     )
 
 
-def _round_trips(retriever: Retriever) -> Facts | None:
+def _round_trips(retriever: Retriever, store: Store) -> Facts | None:
     """Requests to the first server of a retriever for which it computes nothing; None without a server."""
     for source in retriever.sources:
-        if source.served and hasattr(encoder := source.connect(), "client"):
+        if source.served and hasattr(encoder := source.open(store), "client"):
             client = encoder.client
             try:
                 client.run(client.round_trip())  # opens the connection

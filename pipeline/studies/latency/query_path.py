@@ -144,7 +144,7 @@ def _load_reranking(
     """A first stage, whose best passages are scored again."""
     below, first = load(retriever.first, benchmark, query, loaded, prefix)
     source, lock = retriever.source, _lock(retriever.source)
-    scorer = source.connect() if source.served else source.open(benchmark.store)
+    scorer = source.open(benchmark.store)
     passages = benchmark.collection.passages
     id_rank = descending_id_rank(passages.ids)
 

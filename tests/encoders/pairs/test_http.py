@@ -12,6 +12,7 @@ from workplaces import BAR
 from pipeline import InputError
 from pipeline.config import RERANKERS
 from pipeline.encoders import Usage, resolve
+from pipeline.storage import Store
 
 MODEL = "all-minilm-l6-v2"
 Score = Callable[..., Any]
@@ -19,13 +20,13 @@ pytestmark = pytest.mark.usefixtures("short_pauses")
 
 
 @pytest.fixture
-def score(embedding_server: Any) -> Iterator[Score]:
+def score(embedding_server: Any, tmp_path: Path) -> Iterator[Score]:
     """Scores pairs by the server, with some settings; `score.usage` is what it took."""
     scorers = []
 
     def start(texts: list[tuple[str, str]], **settings: Any) -> Any:
         given = {"backend": "http", "url": embedding_server.url, "name": MODEL, **settings}
-        scorers.append(resolve(RERANKERS.make(**given)).connect())
+        scorers.append(resolve(RERANKERS.make(**given)).open(Store(tmp_path)))
         start.usage = Usage()
         return scorers[-1].score(texts, start.usage, BAR)
 
