@@ -173,7 +173,7 @@ def calibration_texts(texts: Texts) -> list[str]:
 WATCHED = {
     "hash a file": "data.sources.folders.hash_user_file",
     "read a ranking": "studies.changes.changes.scored_ranking",
-    "run a benchmark": "run.running.finish",
+    "run a benchmark": "run.benchmark.Benchmark.run",
     "run a result again": "studies.reproduce.reproduction.reproduce",
     "try a setting": "studies.verify.trials.run_each",
 }
@@ -182,11 +182,9 @@ WATCHED = {
 
 def watch(patch: pytest.MonkeyPatch, what: str, before: Callable[..., object]) -> None:
     """Call `before` with the same arguments ahead of each call of one of `WATCHED`."""
-    module, _, name = f"pipeline.{WATCHED[what]}".rpartition(".")
-    original = getattr(importlib.import_module(module), name)
-    patch.setattr(
-        f"{module}.{name}", lambda *given, **more: (before(*given, **more), original(*given, **more))[1]
-    )
+    place = f"pipeline.{WATCHED[what]}"
+    original = pkgutil.resolve_name(place)
+    patch.setattr(place, lambda *given, **more: (before(*given, **more), original(*given, **more))[1])
 
 
 def set_clock(patch: pytest.MonkeyPatch, clock: object) -> None:

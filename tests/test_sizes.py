@@ -38,8 +38,8 @@ LINES: dict[str, int] = {
     "search": 2570,
     "storage": 1360,
     "studies": 10830,
-    "spine": 31990,
-    "whole": 46530,
+    "spine": 31980,
+    "whole": 46520,
 }
 """The most lines of each package, of the modules at the top, of the spine and of the whole."""
 SETTINGS: dict[str, int] = {

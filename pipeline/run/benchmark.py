@@ -25,6 +25,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.records import Collection, Facts
 from pipeline.core.result_records import ONLY_WHERE_MEASURED, StageRow
 from pipeline.data.collection_files import CORPUS
+from pipeline.encoders.opener import Opener, TextOpener
 from pipeline.engines.base import Engine
 from pipeline.engines.engine import EngineFactory, check_engine
 from pipeline.retrievers.retriever import COLLECTION, Identities
@@ -197,6 +198,35 @@ class Benchmark:
         """The bytes that an interrupted run has written of a stage."""
         folder = self.store.folder(self.recipes[role])
         return sum(path.stat().st_size for path in folder.iterdir()) if folder.is_dir() else 0
+
+    def run(self) -> Facts:
+        """Make what is missing; the scores."""
+        started = time.perf_counter()
+        self.confirm()
+        to_make = self.missing(self.retriever.ranking, plan.SCORES)
+        computing = any(self.stages[name].engine for name in to_make)
+        for source in self.retriever.sources:
+            if not isinstance(source, Opener):
+                continue
+            model = source.model
+            log.info("%s", model.describe())
+            if isinstance(source, TextOpener):
+                for doubt in filter(None, (model.guessed, model.hint)):
+                    log.warning("model %s: %s", model.name, doubt)
+            on_cpu = computing and model.device == "cpu"
+            if on_cpu and (lacking := machine.emulated_precision(model.precision)):
+                log.warning(
+                    "model %s: %s is slower than fp32 on this processor, which lacks %s "
+                    "(faster than fp32: %s)",
+                    *(source.settings.label, model.precision, lacking),
+                    ", ".join(machine.fast_precisions()) or "none",
+                )
+        work = f"computes {', '.join(to_make)}." if to_make else "everything is in the cache"
+        log.info("%s: %s", self.config.name, work)
+        self.ensure(self.retriever.ranking, plan.SCORES)
+        scores: Facts = self.opened(plan.SCORES)
+        self.seconds += time.perf_counter() - started
+        return scores
 
     def confirm(self) -> None:
         """Check, once, that served models still return what is cached; keys cannot detect a change."""

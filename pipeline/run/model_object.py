@@ -26,8 +26,7 @@ from pipeline.core.records import ROLES, Float32, Texts
 from pipeline.results.result import Result
 from pipeline.retrievers.retriever import COLLECTION
 from pipeline.run.benchmark import Benchmark, Session
-from pipeline.run.running import finish
-from pipeline.run.writing import check_folder
+from pipeline.run.writing import check_folder, write_result
 from pipeline.storage import whole_files
 from pipeline.storage.store import Store
 from pipeline.storage.vector_shards import unit_vectors
@@ -102,7 +101,7 @@ def evaluate_model(
             shutil.copytree(read.folder, target, copy_function=whole_files.link)
             benchmark = Benchmark(_changed(config, model=settings), session, progress, store)
             benchmark.check_collection()
-            return finish(benchmark, folder)
+            return write_result(folder, benchmark, benchmark.run())
 
 
 def config_without_model(config: Config | Mapping[str, object] | str | Path) -> Config:

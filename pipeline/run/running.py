@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 
-from pipeline.config import FLAT, Config
+from pipeline.config import Config
 from pipeline.config.files import refuse_namesakes
 from pipeline.core import machine
 from pipeline.core.display import Progress, numbered
 from pipeline.core.errors import InputError
-from pipeline.encoders.opener import Opener, TextOpener
 from pipeline.engines.engine import EngineFactory
 from pipeline.metrics.definitions import parse_measure
 from pipeline.results.result import Result, write_suite
 from pipeline.run.benchmark import Benchmark, Session
-from pipeline.run.plan import SCORES
 from pipeline.run.writing import check_folder, write_result
 from pipeline.storage.hashing import hash_json
 from pipeline.storage.whole_files import name_on_disk
@@ -84,7 +81,7 @@ class ConfigRun:
             number = order.index(name) + 1
             log.info("%s: collection %d of %d, %s", self.config.name, number, len(order), name)
             try:
-                self.results[name] = finish(benchmark, self.folder / name)
+                self.results[name] = write_result(self.folder / name, benchmark, benchmark.run())
             except Exception as failure:
                 log.warning("%s: collection %s failed", self.config.name, name)
                 self.errors[name] = failure
@@ -188,47 +185,11 @@ def run_each(runs: Sequence[ConfigRun], progress: Progress, session: Session) ->
                     log.info("%d of %d: %s", number, len(runs), run.config.name)
                     run.waiting[0].progress = numbered(progress, number, len(runs))
                 try:
-                    outcome = Outcome(run.config, finish(run.waiting.pop(0), run.folder), None)
+                    benchmark = run.waiting.pop(0)
+                    result = write_result(run.folder, benchmark, benchmark.run())
+                    outcome = Outcome(run.config, result, None)
                 except Exception as failure:
                     outcome = Outcome(run.config, None, failure)
                 yield outcome
             finally:
                 session.close_engine()
-
-
-def finish(benchmark: Benchmark, folder: Path) -> Result:
-    """Run a benchmark and write its result folder."""
-    started = time.perf_counter()
-    benchmark.confirm()
-    to_make = benchmark.missing(benchmark.retriever.ranking, SCORES)
-    for source in benchmark.retriever.sources:
-        if not isinstance(source, Opener):
-            continue
-        model = source.model
-        log.info("%s", model.describe())
-        if isinstance(source, TextOpener):
-            for doubt in filter(None, (model.guessed, model.hint)):
-                log.warning("model %s: %s", model.name, doubt)
-        computes = model.device == "cpu" and any(benchmark.stages[name].engine for name in to_make)
-        if computes and (lacking := machine.emulated_precision(model.precision)):
-            _warn_of_emulation(source, lacking)
-    work = f"computes {', '.join(to_make)}." if to_make else "everything is in the cache"
-    log.info("%s: %s", benchmark.config.name, work)
-    benchmark.ensure(benchmark.retriever.ranking, SCORES)
-    artifacts, stages = benchmark.stage_rows(used=True)
-    scores, lost = benchmark.opened(SCORES), {}
-    if benchmark.config.index.factory != FLAT:
-        from pipeline.run.exact_twin import losses
-
-        lost = losses(benchmark)
-    benchmark.seconds += time.perf_counter() - started
-    return write_result(folder, benchmark, artifacts, stages, scores | lost)
-
-
-def _warn_of_emulation(source: Opener, lacking: str) -> None:
-    """Say that the precision of a model is slow here, and which are not."""
-    log.warning(
-        "model %s: %s is slower than fp32 on this processor, which lacks %s (faster than fp32: %s)",
-        *(source.settings.label, source.model.precision, lacking),
-        ", ".join(machine.fast_precisions()) or "none",
-    )

@@ -6,16 +6,17 @@ import logging
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
 
+from pipeline.config import FLAT
 from pipeline.core import installation, machine
 from pipeline.core.errors import InputError
 from pipeline.core.plugins import packages_of
 from pipeline.core.records import Facts
-from pipeline.core.result_records import StageRow, without_part
+from pipeline.core.result_records import without_part
 from pipeline.encoders.opener import Opener, TextOpener
 from pipeline.metrics.presentation import read_per_query
 from pipeline.results.folder import FILES, CollectionResult
@@ -25,25 +26,22 @@ from pipeline.results.result import Result
 from pipeline.run.benchmark import Benchmark
 from pipeline.run.plan import CONTENTS, REPORTED, SCORES
 from pipeline.storage import whole_files
-from pipeline.storage.artifacts import Artifact
 from pipeline.storage.store import hold
 from pipeline.storage.whole_files import CHECKSUMS, MANIFEST, METRICS, PER_QUERY, RANKING, RESULT_FILES, SUITE
 
 log = logging.getLogger(__name__)
 
 
-def write_result(
-    folder: Path,
-    benchmark: Benchmark,
-    artifacts: Mapping[str, Artifact],
-    stages: Sequence[StageRow],
-    scores: Facts,
-) -> Result:
-    """Write the result folder; if settings or data differ, the old result is kept as `NAME~1`.
+def write_result(folder: Path, benchmark: Benchmark, scores: Facts) -> Result:
+    """Write the result folder of a benchmark, whose `run` gave the scores.
 
-    `artifacts` and `stages` are as of `Benchmark.stage_rows`, and `scores` the opened stage `SCORES` with
-    what other benchmarks say of this one.
+    If settings or data differ, the old result is kept as `NAME~1`.
     """
+    artifacts, stages = benchmark.stage_rows(used=True)
+    if benchmark.config.index.factory != FLAT:
+        from pipeline.run.exact_twin import losses
+
+        scores = scores | losses(benchmark)
     models, model_settings = describe_models(benchmark)
     rows = [stage.model_dump(mode="json", exclude_unset=True) for stage in stages]
     metrics = {
@@ -73,9 +71,8 @@ def write_result(
     check_folder(folder)
     ranking = artifacts[benchmark.retriever.ranking].folder / RANKING
     _write_files(folder, metrics, manifest, [artifacts[SCORES].folder / PER_QUERY, ranking])
-    document = whole_files.read_json_object(folder / METRICS) or {}
     record, measured_by = Metrics.model_validate(metrics), Manifest.model_validate(manifest)
-    scored = CollectionResult(folder, record, measured_by, *values, document, clusters=record.clusters)
+    scored = CollectionResult(folder, record, measured_by, *values, metrics, clusters=record.clusters)
     return Result(folder, [scored])
 
 

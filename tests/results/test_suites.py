@@ -161,7 +161,7 @@ def test_all_are_checked_first_and_an_interrupted_suite_goes_on_where_it_stopped
         order.append(("check", self.config.name))
         return check(self)
 
-    def interrupted(benchmark: Benchmark, folder: Path) -> None:
+    def interrupted(benchmark: Benchmark) -> None:
         order.append(("run", benchmark.config.name))
         if benchmark.config.name == "middle":
             raise KeyboardInterrupt
