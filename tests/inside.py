@@ -143,9 +143,9 @@ def convert_by(patch: pytest.MonkeyPatch, subprocess: object) -> None:
 def read_once(patch: pytest.MonkeyPatch, folder: Path) -> None:
     """Read once what nobody changes while tests run: files to hash in a folder, and versions of packages."""
     files = importlib.import_module("pipeline.models.files")
-    hash_file, hash_once = files.hash_user_file, cache(files.hash_user_file)
+    hash_file, hash_once = files.hash_file, cache(files.hash_file)
     patch.setattr(
-        files, "hash_user_file", lambda path: (hash_once if path.is_relative_to(folder) else hash_file)(path)
+        files, "hash_file", lambda path: (hash_once if path.is_relative_to(folder) else hash_file)(path)
     )
     patch.setattr(metadata, "version", cache(metadata.version))
 
@@ -171,7 +171,7 @@ def calibration_texts(texts: Texts) -> list[str]:
 
 
 WATCHED = {
-    "hash a file": "data.sources.folders.hash_user_file",
+    "hash a file": "data.sources.folders.hash_file",
     "read a ranking": "studies.changes.changes.scored_ranking",
     "run a benchmark": "run.benchmark.Benchmark.run",
     "run a result again": "studies.reproduce.reproduction.reproduce",

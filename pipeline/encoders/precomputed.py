@@ -34,7 +34,7 @@ from pipeline.formats.npy import (
     map_vectors,
     read_ids,
 )
-from pipeline.storage.hashing import VerifiedFile, file_changed, hash_user_file
+from pipeline.storage.hashing import VerifiedFile, file_changed, hash_file
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -68,7 +68,7 @@ class PrecomputedRows(EmbeddingSource):
             self.files[role] = VerifiedFile(_path(settings, role, row))
             if getattr(settings, name):
                 path = _path(settings, name, "a text file with an id on each line")
-                self.id_hashes[role] = path, hash_user_file(path)
+                self.id_hashes[role] = path, hash_file(path)
 
     @override
     def ingredients(self, role: Role) -> JsonObject:
@@ -119,7 +119,7 @@ class PrecomputedRows(EmbeddingSource):
             return self.own_ids(role)
         path, known = self.id_hashes[role]
         ids = read_ids(path)
-        if hash_user_file(path) != known:
+        if hash_file(path) != known:
             raise file_changed(str(path))
         return ids
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from pipeline.core import hub
 from pipeline.core.errors import InputError, short_repr
 from pipeline.core.records import Facts
-from pipeline.storage.hashing import file_changed, hash_json, hash_user_file
+from pipeline.storage.hashing import file_changed, hash_file, hash_json
 
 TOKENIZER = ("*.json", "*.txt", "*.model", "*.codes", "*.spm", "*.tiktoken", "*.tokenizer", "*.jinja")
 """Patterns of the tokenizer's files; they match some other small files too."""
@@ -113,7 +113,7 @@ class Files:
         """As `check`, of the files of a local folder that may shape the tokenizer."""
         for name, hash_ in self.identity(TOKEN_IDS).get("files", {}).items():
             path = self.small_files / name
-            if not path.is_file() or hash_user_file(path) != hash_:
+            if not path.is_file() or hash_file(path) != hash_:
                 raise file_changed(f"model folder {self.small_files}: {name}")
 
     def check(self) -> None:
@@ -203,7 +203,7 @@ def hash_files(folder: Path, known: Iterable[str] = ()) -> dict[str, str]:
             allowed="files in the folder itself",
             fix="check where the model comes from; copy the files it needs into the folder",
         )
-    return {name: hash_user_file(path) for name, path in paths.items()}
+    return {name: hash_file(path) for name, path in paths.items()}
 
 
 def shaping_files(folder: Path) -> list[Path]:

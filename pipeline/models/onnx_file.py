@@ -11,7 +11,7 @@ from pipeline.core import hub
 from pipeline.core.errors import InputError
 from pipeline.core.installation import require
 from pipeline.models.files import ONNX, Files, damaged
-from pipeline.storage.hashing import hash_user_file
+from pipeline.storage.hashing import hash_file
 
 DEFAULTS = ("model.onnx", "onnx/model.onnx")
 """The files that are looked for where none is named; both are the whole model by convention."""
@@ -82,7 +82,7 @@ def find_onnx(files: Files, file: str | None, name: str) -> tuple[Files, OnnxFil
     if outside := [part for part in beside if not (folder / part).is_file() or ".." in PurePath(part).parts]:
         raise damaged(f"{folder / path} names weights in {outside[0]}, which is not in the model's folder")
     if not files.repo:
-        hashes = {part: hash_user_file(folder / part) for part in (path, *beside)}
+        hashes = {part: hash_file(folder / part) for part in (path, *beside)}
         files = replace(files, hashes={**files.hashes, **hashes})
     return replace(files, patterns=(*files.patterns, path, *beside)), onnx
 

@@ -28,6 +28,7 @@ from pathlib import Path
 
 import numpy as np
 
+from pipeline.core.errors import InputError
 from pipeline.core.records import Array, Facts
 from pipeline.storage import hashing, whole_files
 from pipeline.storage.whole_files import MANIFEST
@@ -84,7 +85,7 @@ class Artifact:
             try:
                 same_size = path.is_file() and path.stat().st_size == entry["bytes"]
                 whole = same_size and hashing.hash_file(path) == entry["sha256"]
-            except (OSError, TypeError, LookupError):  # a file that cannot be read, or an entry that is none
+            except (InputError, OSError, TypeError, LookupError):  # one that cannot be read, or no entry
                 whole = False
             if not whole:
                 wrong.append(name)

@@ -6,12 +6,11 @@ import contextlib
 import hashlib
 import json
 import os
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 from pipeline.core import machine
 from pipeline.core.errors import InputError
@@ -32,32 +31,31 @@ def hash_json(value: object) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def hash_file(path: Path) -> str:
-    """SHA-256 of a file's bytes, as hex."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def hash_user_file(path: Path) -> str:
-    """SHA-256 of a user's file, as hex.
+def hash_file(path: Path, in_pieces: bool = False) -> str:
+    """SHA-256 of a file's bytes, as hex, or of the hashes of its pieces.
 
     Raises:
         InputError: It cannot be read, or is a pipe or a device, which could be read without end.
     """
-    with _readable(path):
+    try:
         if path.exists() and not path.is_file():
             raise InputError(f"{path}: not a file with an end", allowed="a regular file", fix="replace it")
-        return hash_file(path)
-
-
-@contextlib.contextmanager
-def _readable(path: Path) -> Iterator[None]:
-    """An InputError if a user's file cannot be read."""
-    try:
-        yield
+        with open(path, "rb") as file:
+            return _hash_pieces(file) if in_pieces else hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         found = f"{path}: cannot be read: {error.strerror}"
         raise InputError(found, fix="check the file and its permissions") from None
+
+
+def _hash_pieces(file: BinaryIO) -> str:
+    """SHA-256 of the hashes of a file's pieces, on all cores: hashing has no lock of Python's."""
+
+    def digest(start: int) -> bytes:
+        return hashlib.sha256(os.pread(file.fileno(), HASHED_BYTES, start)).digest()
+
+    starts = range(0, max(os.fstat(file.fileno()).st_size, 1), HASHED_BYTES)  # one even of an empty file
+    with ThreadPoolExecutor(machine.cores()) as pool:
+        return hashlib.sha256(b"".join(pool.map(digest, starts))).hexdigest()
 
 
 def file_changed(what: str) -> InputError:
@@ -81,23 +79,18 @@ class VerifiedFile:
 
     @cached_property
     def _hashed(self) -> tuple[tuple[int, ...], str]:
-        def digest(start: int) -> bytes:  # on all cores: hashing has no lock of Python's
-            return hashlib.sha256(os.pread(handle, HASHED_BYTES, start)).digest()
-
-        with _readable(self.path), open(self.path, "rb") as file, ThreadPoolExecutor(machine.cores()) as pool:
-            handle = file.fileno()
-            # Where a program writes through memory, the file's times change at its first write to a page
-            # since that page has reached the disk.
-            with contextlib.suppress(OSError):
-                os.fsync(handle)
-            before = self._state()
-            starts = range(0, max(os.fstat(handle).st_size, 1), HASHED_BYTES)  # one even of an empty file
-            return before, hashlib.sha256(b"".join(pool.map(digest, starts))).hexdigest()
+        # Where a program writes through memory, the file's times change at its first write to a page since
+        # that page has reached the disk.
+        with contextlib.suppress(OSError), open(self.path, "rb") as file:
+            os.fsync(file.fileno())
+        return self._state(), hash_file(self.path, in_pieces=True)
 
     def _state(self) -> tuple[int, ...]:
-        """What changes when a program writes to the file, or puts another in its place."""
-        status = self.path.stat()
-        return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+        """What changes when a program writes to the file, removes it, or puts another in its place."""
+        with contextlib.suppress(OSError):
+            status = self.path.stat()
+            return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+        return ()
 
     @property
     def hash(self) -> str:
@@ -113,8 +106,7 @@ class VerifiedFile:
         import numpy as np
 
         before, found = self._hashed[0], array[rows]
-        with _readable(self.path):
-            if self._state() != before:
-                raise file_changed(str(self.path))
+        if self._state() != before:
+            raise file_changed(str(self.path))
         machine.release_pages(array)
         return np.asarray(found)

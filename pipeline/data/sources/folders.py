@@ -19,7 +19,7 @@ from pipeline.formats import tables
 from pipeline.formats.judgments import Judgments, no_judgments, read_qrels
 from pipeline.formats.tables import read_texts
 from pipeline.formats.texts import Batch
-from pipeline.storage.hashing import hash_user_file
+from pipeline.storage.hashing import hash_file
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -85,7 +85,7 @@ class FolderSource:
         """The three files' bytes."""
         files = {"corpus": self.corpus_file, "queries": self.queries_file, "qrels": self.qrels_file}
         parts: dict[str, JsonObject] = {
-            part: {"layout": self.name, "sha256": [hash_user_file(file)] if file else []}
+            part: {"layout": self.name, "sha256": [hash_file(file)] if file else []}
             for part, file in files.items()
         }
         if self.note:
@@ -255,7 +255,7 @@ def open_table(settings: TableSettings) -> TableSource:
 
 def _identity(file: str, columns: list[str | None]) -> JsonObject:
     path = Path(file)  # the ending decides how the bytes are read
-    hashes = [hash_user_file(path)]
+    hashes = [hash_file(path)]
     return {"layout": "table", "form": tables.form_of(path), "columns": columns, "sha256": hashes}
 
 

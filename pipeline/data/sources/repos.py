@@ -21,7 +21,7 @@ from pipeline.core.records import JsonObject
 from pipeline.formats import tables
 from pipeline.formats.judgments import Judgments
 from pipeline.formats.texts import Batch
-from pipeline.storage.hashing import hash_user_file
+from pipeline.storage.hashing import hash_file
 
 README = "README.md"
 PARQUET, JSON, TSV = (".parquet",), (".jsonl", ".jsonl.gz", ".json", ".json.gz"), (".tsv", ".tsv.gz")
@@ -44,7 +44,7 @@ class Repo:
     def identity(self, config: str | None, split: str | None) -> JsonObject:
         """The commit, or the hashes of local files, which determine the rows of a split."""
         if self.commit is None:
-            return {"layout": "hub", "sha256": [*map(hash_user_file, self.files(config, split))]}
+            return {"layout": "hub", "sha256": [*map(hash_file, self.files(config, split))]}
         source = {"layout": "hub", "dataset": self.name, "commit": self.commit}
         return source | {"config": config, "split": split}
 
