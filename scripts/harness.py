@@ -45,9 +45,11 @@ def check_kernels() -> str:
     said = "; ".join(map(str, used))
     print(f"matrix kernels: {said}", file=sys.stderr)
     if old := [each.library for each in used if each.core == "Prescott"]:
+        from pipeline.search.faiss_library import SUITED
+
         sys.exit(
             f"{' and '.join(old)} would be slower than it can be on this processor: set OPENBLAS_CORETYPE to "
-            f"{machine.suited_core()}, or take a newer BLAS"
+            f"{SUITED}, or take a newer BLAS"
         )
     return said
 

@@ -68,8 +68,7 @@ class Meter:
     def working(self, *modules: str) -> Iterator[None]:
         """Around the work that `items_per_second` counts, which leaves out loading and writing.
 
-        The `modules` that the work imports on first use are imported before the time is taken, as are those
-        of `LAZY`: so the rate does not depend on what the process did earlier.
+        `LAZY` and the `modules` that the work needs are imported before: so the rate is that of any process.
         """
         for module in (*LAZY, *modules):
             importlib.import_module(module)
@@ -78,10 +77,7 @@ class Meter:
         self._working += time.perf_counter() - started
 
     def figures(self) -> JsonObject:
-        """Seconds of the stage and of its work, items, items per second of work, peak memory, notes.
-
-        The rate is None where no item was worked on.
-        """
+        """What the stage took, in the terms of `StageRow`, and the notes."""
         preparing = _prepared.seconds - self._prepared
         seconds = time.perf_counter() - self._started - preparing
         busy = self._working or seconds
@@ -187,18 +183,15 @@ VARIABLES = (
 
 @cache
 def hardware() -> JsonObject:
-    """The processor's name, cores (see `cores`), memory in GB, GPUs and their driver, operating system.
-
-    And those of `VARIABLES` that are set.
-    """
-    memory, driver = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 1e9, cuda_driver()
+    """The processor, its `cores`, memory in GB, GPUs, their driver, operating system, and set `VARIABLES`."""
+    memory, driver = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"), cuda_driver()
     kind = f"{platform.machine()} {_from_proc('cpuinfo', 'CPU part')}".rstrip()  # as on arm64
     return {
         "cpu": _from_proc("cpuinfo", "model name") or platform.processor() or kind,
         "cores": cores(),
         "gpus": [card["name"] for card in driver.get("cards", ())],
         **({"cuda": driver} if driver else {}),
-        "memory_gb": round(memory, 1),
+        "memory_gb": round(memory / 1e9, 1),
         "system": platform.platform(),
         "variables": {name: os.environ[name] for name in VARIABLES if name in os.environ},
     }
@@ -214,17 +207,6 @@ def processor_flags() -> frozenset[str]:
 def processor_features() -> list[str]:
     """Those of `FEATURES` that this processor has."""
     return [name for name in FEATURES if name in processor_flags()]
-
-
-AVX512 = ("avx512f", "avx512dq", "avx512bw", "avx512vl", "avx512cd")
-"""What OpenBLAS's kernels for SkylakeX need, by Linux's names of features."""
-
-
-def suited_core() -> str | None:
-    """The OpenBLAS kernels that suit this processor; None for a processor that is not an x86 with AVX2."""
-    if processor_flags().issuperset(AVX512):
-        return "SkylakeX"
-    return "Haswell" if processor_flags().issuperset(("avx2", "fma")) else None
 
 
 _FAST = {

@@ -17,11 +17,19 @@ import numpy as np  # noqa: F401  # its OpenBLAS chooses its kernels before the 
 from pipeline.core import machine
 
 VARIABLE = "OPENBLAS_CORETYPE"
-_core = None if VARIABLE in os.environ else machine.suited_core()
-if _core:
-    os.environ[VARIABLE] = _core
+AVX512 = ("avx512f", "avx512dq", "avx512bw", "avx512vl", "avx512cd")
+"""What OpenBLAS's kernels for SkylakeX need, by Linux's names of features."""
+
+_flags = machine.processor_flags()
+SUITED = (
+    "SkylakeX" if _flags.issuperset(AVX512) else "Haswell" if _flags.issuperset(("avx2", "fma")) else None
+)
+"""The OpenBLAS kernels that suit this processor; None for a processor that is not an x86 with AVX2."""
+_chosen_here = None if VARIABLE in os.environ else SUITED
+if _chosen_here:
+    os.environ[VARIABLE] = _chosen_here
 try:
     import faiss as faiss
 finally:
-    if _core:
+    if _chosen_here:
         del os.environ[VARIABLE]
