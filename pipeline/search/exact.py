@@ -60,12 +60,9 @@ class ExactSearcher:
     flat: faiss.Index | None = None
 
     def search(self, queries: Float32, k: int, bar: Bar) -> Ranking:
-        """The best passages of each query, float32 [queries, dimension].
+        """The best min(k, n) passages of each query, float32 [queries, dimension], in the contract's order.
 
         `bar` counts queries, in proportion to the rows read.
-
-        Returns:
-            [queries, min(k, n)], ties in the contract's order.
         """
         embeddings, n = self.embeddings, len(self.embeddings)
         queries = np.ascontiguousarray(for_metric(queries, "cosine" if self.scaled else self.metric))

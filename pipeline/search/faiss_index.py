@@ -41,15 +41,10 @@ Parameters = Mapping[str, int | float]
 def build_index(
     embeddings: Embeddings, factory: str, metric: Metric, bar: Bar, *, seed: int = 0
 ) -> faiss.Index:
-    """A Faiss index of vectors, which are read a chunk at a time; it does not depend on how they are sharded.
+    """The index of a Faiss `index_factory` string; it does not depend on how the vectors are sharded.
 
-    Args:
-        embeddings: The passages' vectors; the number of a hit is the passage's row.
-        factory: A faiss `index_factory` string.
-        metric: The metric.
-        bar: Counts vectors.
-        seed: Seed of the random sample that an index is trained on: 64 vectors for each list, at least
-            65,536.
+    They are read a chunk at a time, and the number of a hit is its row. `bar` counts vectors. `seed` is that
+    of the random sample that an index is trained on: 64 vectors for each list, at least 65,536.
     """
     index = create_index(factory, metric, embeddings.dimension)
     n = len(embeddings)
@@ -287,13 +282,9 @@ def open_searcher(
 ) -> Searcher:
     """The searcher of stored vectors, or of an index, given as its file or the bytes of that.
 
-    Args:
-        index: How the vectors are compared and kept.
-        search: How they are searched.
-        stored: What is searched.
-        ids: Arrow strings, the ids of the passages.
-        queries: float32 [queries, dimension], if all that will be searched are known. They must fit, and what
-            their search uses is compiled here, so that no measured time holds that.
+    `ids` are the passages' ids, Arrow strings. `queries`, float32 [queries, dimension], are all that will be
+    searched, if these are known. They must fit, and what their search uses is compiled here, so that no
+    measured time holds that.
     """
     searcher: Searcher
     if isinstance(stored, QuantizedVectors):

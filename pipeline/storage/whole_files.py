@@ -212,9 +212,8 @@ def replacing(path: Path, lasting: bool = True) -> Iterator[Path]:
     temporary = path.with_name(f".{uuid.uuid4().hex}{TEMPORARY}")
     try:
         yield temporary
-        # The order matters. First the bytes reach the disk, then the name: a power cut after a rename that
-        # was not preceded by a flush can leave the new name with no bytes. POSIX renames in one step, so a
-        # process killed here leaves either the old file and a temporary one, or the whole new file.
+        # First the bytes reach the disk, then the name: or a power cut can leave the new name with no bytes.
+        # POSIX renames in one step: a process killed here leaves the old file or the whole new one.
         if lasting:
             with open(temporary, "rb") as file:
                 os.fsync(file.fileno())
