@@ -185,9 +185,9 @@ VARIABLES = (
 def hardware() -> JsonObject:
     """The processor, its `cores`, memory in GB, GPUs, their driver, operating system, and set `VARIABLES`."""
     memory, driver = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"), cuda_driver()
-    kind = f"{platform.machine()} {_from_proc('cpuinfo', 'CPU part')}".rstrip()  # as on arm64
+    name = _from_proc("cpuinfo", "model name") or platform.processor()
     return {
-        "cpu": _from_proc("cpuinfo", "model name") or platform.processor() or kind,
+        "cpu": name or f"{platform.machine()} {_from_proc('cpuinfo', 'CPU part')}".rstrip(),  # as on arm64
         "cores": cores(),
         "gpus": [card["name"] for card in driver.get("cards", ())],
         **({"cuda": driver} if driver else {}),

@@ -261,13 +261,10 @@ def making_lock(folder: Path) -> Path:
 
 
 def hold(path: Path, *, shared: bool = False, wait: bool = True, create: bool = False) -> Lock | None:
-    """Lock a file or folder.
+    """A lock on a file or folder; None if there is no such file, or if it is held and `wait` is off.
 
     Others may hold `shared` locks at the same time. With `create`, the file and its folder are created where
     they do not exist. On a file system without locks, a shared lock and one on a folder do nothing.
-
-    Returns:
-        The lock; None if there is no such file, or if another process holds it and `wait` is off.
     """
     reads = shared or path.is_dir()
     kind = (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB)

@@ -58,14 +58,10 @@ _TRIAL_BYTES = 1 << 20  # appended to find out whether the disk is full
 
 
 def read_json_object(path: Path) -> Facts | None:
-    """The object in a small JSON file; None if there is no such file or it holds anything else.
-
-    A pipe is not read, as reading it would wait for a writer.
-    """
+    """The object in a small JSON file; None if there is no such file or it holds anything else."""
     try:
-        if path.is_fifo():
-            return None
-        value = json.loads(path.read_bytes())
+        # a pipe is not read: that would wait for a writer
+        value = None if path.is_fifo() else json.loads(path.read_bytes())
     except (FileNotFoundError, NotADirectoryError, ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
