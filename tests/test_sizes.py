@@ -23,7 +23,7 @@ LINES: dict[str, int] = {
     "cli": 1090,
     "comparison": 1340,
     "config": 2620,
-    "core": 1890,
+    "core": 1870,
     "data": 2030,
     "encoders": 5840,
     "engines": 1300,
@@ -36,10 +36,10 @@ LINES: dict[str, int] = {
     "retrievers": 2540,
     "run": 1670,
     "search": 2570,
-    "storage": 1360,
+    "storage": 1340,
     "studies": 10830,
-    "spine": 31980,
-    "whole": 46520,
+    "spine": 31940,
+    "whole": 46480,
 }
 """The most lines of each package, of the modules at the top, of the spine and of the whole."""
 SETTINGS: dict[str, int] = {

@@ -137,10 +137,9 @@ def gpus() -> tuple[str, ...]:
 
 
 def _gpu_use() -> JsonObject:
-    """How torch has used GPUs in this process since it was asked last; empty if it has not.
+    """How torch has used GPUs since it was asked last: most memory on one, in 10^6 bytes, and its settings.
 
-    That is the most memory that it held on one, in 10^6 bytes, the CUDA version that it is built for, and
-    the arithmetic of products in fp32, `ieee` or `tf32`.
+    These are the CUDA version and the arithmetic of products in fp32, `ieee` or `tf32`. Empty if it has not.
     """
     torch = sys.modules.get("torch")
     if torch is None or not torch.cuda.is_initialized():

@@ -213,10 +213,8 @@ class Store:
 def user_store() -> Store:
     """The store of this user on this machine: prepared models, and files that a cluster sent here.
 
-    It is `$BENCHMARCO_CACHE`, or `benchmarco` in `$XDG_CACHE_HOME` or `~/.cache`.
-
-    Raises:
-        InputError: None of them is known: this user has no home.
+    It is `$BENCHMARCO_CACHE`, or `benchmarco` in `$XDG_CACHE_HOME` or `~/.cache`. A user who has neither
+    these nor a home is refused.
     """
     if named := os.environ.get("BENCHMARCO_CACHE"):
         return Store(Path(named))

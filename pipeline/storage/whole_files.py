@@ -200,10 +200,7 @@ def replacing(path: Path, lasting: bool = True) -> Iterator[Path]:
     """A temporary path to write; when the block ends without an error, the file is renamed to `path`.
 
     It is beside `path`, and no other file has its name. With `lasting`, a power cut leaves the old file or
-    the whole new one; without, one that is cut short may have its name.
-
-    Raises:
-        OSError: The disk refuses to write; the error names `path`.
+    the whole new one; without, one that is cut short may have its name. The disk's refusals name `path`.
     """
     temporary = path.with_name(f".{uuid.uuid4().hex}{TEMPORARY}")
     try:
