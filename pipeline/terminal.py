@@ -10,11 +10,10 @@ import os
 import re
 import select
 import sys
-import time
 import traceback
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TextIO
 
@@ -158,35 +157,18 @@ def progress(label: str, total: int | None, unit: str) -> AbstractContextManager
     from tqdm import tqdm
 
     scaled = unit == "B"  # bytes, shown as kB and MB
-    unit = unit if scaled else f" {unit}"
-    if sys.stderr.isatty():
-        return tqdm(total=total, desc=label, unit=unit, unit_scale=scaled, file=sys.stderr)
-    return nullcontext(_Lines(label, total, unit, scaled))
+    shown: Any = {"desc": label, "unit": unit if scaled else f" {unit}", "unit_scale": scaled}
+    if not sys.stderr.isatty():  # no line for work that is done sooner, nor at the end; rates are means
+        shown |= {"delay": LOG_SECONDS, "mininterval": LOG_SECONDS, "miniters": 1, "leave": False}
+        shown |= {"file": _LogLines(), "position": 0, "ncols": 0, "smoothing": 0}
+    return tqdm(total=total, **shown)
 
 
-@dataclass
-class _Lines:
-    """Progress for logs: a line every `LOG_SECONDS` at most, and none for work that is done sooner."""
+class _LogLines:
+    """What a progress bar writes to a log: a line for each state that it shows."""
 
-    label: str
-    total: int | None
-    unit: str
-    scaled: bool
-    done: int = 0
-    started: float = field(default_factory=time.monotonic)
-    said: float = field(default_factory=time.monotonic)  # when the last line was printed
-
-    def update(self, n: int = 1) -> None:
-        from tqdm import tqdm
-
-        self.done += n
-        now = time.monotonic()
-        if now - self.said >= LOG_SECONDS:
-            self.said = now
-            meter = tqdm.format_meter(
-                self.done, self.total or 0, now - self.started, ncols=0,
-                prefix=self.label, unit=self.unit, unit_scale=self.scaled,
-            )  # fmt: skip
+    def write(self, text: str) -> None:
+        if meter := text.strip():
             print(f"benchmarco: {meter}", file=sys.stderr, flush=True)
 
 

@@ -19,7 +19,7 @@ SLACK = 0.97
 WING = ("native", "studies")
 """What the spine does not count."""
 LINES: dict[str, int] = {
-    "top": 430,
+    "top": 410,
     "cli": 1090,
     "comparison": 1340,
     "config": 2620,
@@ -38,8 +38,8 @@ LINES: dict[str, int] = {
     "search": 2570,
     "storage": 1340,
     "studies": 10830,
-    "spine": 31940,
-    "whole": 46480,
+    "spine": 31910,
+    "whole": 46450,
 }
 """The most lines of each package, of the modules at the top, of the spine and of the whole."""
 SETTINGS: dict[str, int] = {

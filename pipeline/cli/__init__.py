@@ -112,18 +112,19 @@ def with_options(name: str, command: Callable[..., None]) -> Callable[..., None]
     writes what the user names.
     """
     parameters = dict(inspect.signature(command, eval_str=True).parameters)
-    studies = all_studies().values() if parameters.pop("studies", None) else ()
-    of_studies: dict[str, Any] = {}  # their options by name, as annotations
-    for study in studies:
-        of_studies |= study.plan_options if name == "plan" else study.options
+    studies = all_studies() if parameters.pop("studies", None) else {}
+    added: dict[str, Any] = {}  # the options by name, as annotations
+    for study in studies.values():
+        added |= study.plan_options if name == "plan" else study.options
         if name == "compare":
-            of_studies |= {file: output.option for file, output in study.outputs.items()}
+            added |= {file: output.option for file, output in study.outputs.items()}
+    of_studies = list(added)
     flags = {form: f"as_{form}" for form in ("json", "markdown") if f"as_{form}" in parameters}
     has_format = "json" in flags and "form" not in parameters
 
     @functools.wraps(command)
     def run(**arguments: Any) -> None:
-        token = overwrites.set(arguments.pop("force", False))
+        token = overwrites.set(bool(arguments.pop("force", False)))
         again = "the same command again" + " without --fresh" * bool(arguments.get("fresh"))
         try:
             with guarded(f"; run {again} to go on where it stopped" if name in RESUMED else ""):
@@ -132,29 +133,27 @@ def with_options(name: str, command: Callable[..., None]) -> Callable[..., None]
                     asked = {form: f"--format {form}"} if form else {}
                     asked |= {each: f"--{each}" for each, flag in flags.items() if arguments[flag]}
                     if len(asked) > 1:
-                        raise InputError(
-                            f"{' and '.join(asked.values())} are both given", fix="leave one out"
-                        )
+                        both = " and ".join(asked.values())
+                        raise InputError(f"{both} are both given", fix="leave one out")
                     arguments |= {flag: each in asked for each, flag in flags.items()}
                 if studies:
                     values = {each: arguments.pop(each) for each in of_studies}
-                    arguments["studies"] = StudyOptions(all_studies(), values)
+                    arguments["studies"] = StudyOptions(studies, values)
                 command(**arguments)
         finally:
             overwrites.reset(token)
 
-    added: dict[str, tuple[Any, object]] = {each: (of_study, None) for each, of_study in of_studies.items()}
     if has_format:  # beside the flag of each form
         choices: Any = Literal[("table", *flags)]
-        added["form"] = Annotated[choices | None, option("Output format.", flags="--format")], None
+        added["form"] = Annotated[choices | None, option("Output format.", flags="--format")]
     if WRITTEN & {*parameters, *added}:
         text = "Also overwrite files that benchmarco did not write."
-        added["force"] = Annotated[bool, option(text, flags="--force")], False
-    for each, (annotation, default) in added.items():
-        kind = inspect.Parameter.KEYWORD_ONLY
-        parameters[each] = inspect.Parameter(each, kind, default=default, annotation=annotation)
+        added["force"] = Annotated[bool | None, option(text, flags="--force")]
+    named = inspect.Parameter.KEYWORD_ONLY
+    for each, annotation in added.items():
+        parameters[each] = inspect.Parameter(each, named, default=None, annotation=annotation)
     if name == "compare":
-        helps = filter(None, (study.compare_help for study in studies))
+        helps = filter(None, (study.compare_help for study in studies.values()))
         run.__doc__ = " ".join([(command.__doc__ or "").rstrip(), *helps])
     wrapped: Any = run
     wrapped.__annotations__ = {each: parameter.annotation for each, parameter in parameters.items()}

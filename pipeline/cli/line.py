@@ -80,11 +80,11 @@ def line_example(models: Sequence[str] | None, data: Sequence[str] | None, setti
     """The YAML of the config that `--model` and `--data` stand for, with the settings; it is checked."""
     import yaml
 
-    from pipeline.config.files import make_configs
+    from pipeline.config.files import load_configs
 
-    raw = line_config(None, models, data, settings, look_only=False)
-    make_configs([(PLACE, raw)], settings)
-    return yaml.safe_dump(json.loads(json.dumps(raw, default=str)), sort_keys=False, allow_unicode=True)
+    content = line_config(None, models, data, settings, look_only=False)
+    load_configs(PLACE, settings, content)
+    return yaml.safe_dump(json.loads(json.dumps(content, default=str)), sort_keys=False, allow_unicode=True)
 
 
 def _model(name: str, look_only: bool) -> Facts:

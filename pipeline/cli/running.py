@@ -50,12 +50,12 @@ def load_line(
     look_only: bool = False,
 ) -> list[Config]:
     """The benchmarks of config files, or those that `--model` and `--data` name."""
-    from pipeline.config.files import load_configs, make_configs
+    from pipeline.config.files import load_configs
 
     if configs and not (models or data):
         return load_configs(configs, settings)
-    raw = line.line_config(configs, models, data, settings, look_only)
-    return make_configs([(line.PLACE, raw)], settings)
+    content = line.line_config(configs, models, data, settings, look_only)
+    return load_configs(line.PLACE, settings, content)
 
 
 def run(

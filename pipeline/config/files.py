@@ -29,7 +29,7 @@ from pydantic import ValidationError
 from pipeline.config.benchmark import Config
 from pipeline.config.mistakes import CommandLineLoader, explain, parse_yaml, read_yaml
 from pipeline.config.settings import FOLDER, SWEEP
-from pipeline.config.strangers import has_collection, refuse_unasked
+from pipeline.config.strangers import find_cache, refuse_unasked
 from pipeline.core.errors import InputError, short_repr
 from pipeline.storage.whole_files import MANIFEST
 
@@ -60,11 +60,6 @@ def _several(path: str | Path, part: str = "") -> InputError:
     fix = "list them in the outer sweep" if part else f"give load_configs a file, or remove '{SWEEP}'"
     found = f"config {path}{part} holds several benchmarks, by its '{SWEEP}'"
     return InputError(found, allowed="a config of one benchmark", fix=fix)
-
-
-def find_cache(of_run: str, configured: str) -> str:
-    """The folder where a run had its artifacts, if it still has a collection; else what its config names."""
-    return of_run if of_run and has_collection(of_run) else configured
 
 
 def apply_override(raw: dict[str, object], override: str) -> None:
@@ -153,31 +148,26 @@ MOST_BENCHMARKS = 1000  # of a file
 LABEL_LENGTH = 32  # characters of a value that a result's name keeps
 
 
-def load_configs(paths: str | Path | Sequence[str | Path], overrides: Sequence[str] = ()) -> list[Config]:
+def load_configs(
+    paths: str | Path | Sequence[str | Path], overrides: Sequence[str] = (), content: Facts | None = None
+) -> list[Config]:
     """Read benchmarks' YAML files, with every benchmark of a sweep.
 
     Args:
         paths: A file, or several.
         overrides: `key.path=value` strings, as given to `--set`; a sweep cannot change what they set.
+        content: The values to take for those of the file, which is not read; overrides change them in place.
 
     Raises:
         InputError: As `load_config`; a sweep is malformed; or two benchmarks have the same name.
     """
-    files: list[tuple[Path, Facts]] = []
+    loaded: list[tuple[str, Config]] = []
     for path in map(Path, [paths] if isinstance(paths, str | Path) else paths):
-        raw = read_yaml(path, "config", Config, "what 'benchmarco example' prints")
+        raw = content or read_yaml(path, "config", Config, "what 'benchmarco example' prints")
         held = raw.get("config")
         if path.name == MANIFEST and isinstance(held, dict):
             cache = find_cache(str(raw.get("cache", "")), str(held.get("cache", "")))
             raw = held | ({"cache": cache} if cache else {})
-        files.append((path, raw))
-    return make_configs(files, overrides)
-
-
-def make_configs(files: Iterable[tuple[Path, Facts]], overrides: Sequence[str]) -> list[Config]:
-    """The benchmarks of files, from their plain values, to which overrides are applied in place."""
-    loaded: list[tuple[str, Config]] = []
-    for path, raw in files:
         for override in overrides:
             apply_override(raw, override)
         benchmarks = [("", raw)] if raw.get(SWEEP) is None else expand(raw, path, overrides)

@@ -111,6 +111,11 @@ def _may_be_written(path: str, value: object, where: Path) -> bool:
     return not leads_out or (path == "cache" and has_collection(value))
 
 
+def find_cache(of_run: str, configured: str) -> str:
+    """The folder where a run had its artifacts, if it still has a collection; else what its config names."""
+    return of_run if of_run and has_collection(of_run) else configured
+
+
 def has_collection(cache: str) -> bool:
     """Whether a folder is a cache that has a collection."""
     return any(Path(cache).glob(f"data/*/{MANIFEST}"))

@@ -140,7 +140,7 @@ class Manifest(Record):
     @property
     def cache_here(self) -> str:
         """The folder that holds the artifacts: that of the run, else what the config names from here."""
-        from pipeline.config.files import find_cache  # reading and comparing results does without configs
+        from pipeline.config.strangers import find_cache  # reading and comparing results does without configs
 
         return find_cache(self.cache, str(self.config.get("cache") or ""))
 
