@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, runtime_ch
 
 import numpy as np
 
+from pipeline.core.errors import InputError
 from pipeline.core.records import Float32, Int32, Int64, JsonObject, RaggedRows, Role
 from pipeline.models.files import damaged
 from pipeline.storage import ragged_shards
@@ -44,11 +45,12 @@ class TokenBatch:
     ids: Int64  # [b, tokens], padded on the right with the model's padding id
     mask: Int64  # [b, tokens], 1 at a token and 0 at padding
     second: Int64 | None = None  # [b], of pairs: the place of the first token that belongs to the second text
+    role: Role = "passages"  # of its texts
 
     def part(self, which: slice) -> TokenBatch:
         """Some of its texts, as wide as it is."""
         second = None if self.second is None else self.second[which]
-        return TokenBatch(self.rows[which], self.ids[which], self.mask[which], second)
+        return TokenBatch(self.rows[which], self.ids[which], self.mask[which], second, self.role)
 
 
 class BatchShape(Protocol):
@@ -74,7 +76,7 @@ class Backend(BatchShape, Protocol):
 
 @runtime_checkable
 class RoleDependent(Protocol):
-    """A loaded model that computes queries in another way than passages."""
+    """A loaded model that has another network or tokenizer for queries than for passages."""
 
     def for_role(self, role: Role) -> Backend:
         """The model for one of the roles."""
@@ -164,7 +166,11 @@ def tokenize(
 
 
 def batches(
-    shape: BatchShape, windows: Iterable[Window], max_length: int, batch_size: int | None = None
+    shape: BatchShape,
+    windows: Iterable[Window],
+    max_length: int,
+    batch_size: int | None = None,
+    role: Role = "passages",
 ) -> Iterator[TokenBatch]:
     """Cut windows into batches, each within the backend's token budget or of one text; see `Encoder`."""
     waiting: list[tuple[int, Int32]] = []
@@ -185,7 +191,7 @@ def batches(
             tokens = int(mask.sum())
             window.usage.tokens += tokens
             window.usage.padded += ids.size if shape.computes_padding else tokens
-            yield TokenBatch(np.array([row for row, _ in texts], np.int64), ids, mask)
+            yield TokenBatch(np.array([row for row, _ in texts], np.int64), ids, mask, role=role)
 
 
 def padded(shape: BatchShape, tokens: Sequence[Int32], width: int) -> tuple[Int64, Int64]:
@@ -198,14 +204,16 @@ def padded(shape: BatchShape, tokens: Sequence[Int32], width: int) -> tuple[Int6
     mask = (np.arange(width) < np.array([[len(ids)] for ids in tokens])).astype(np.int64)
     ids = np.full(mask.shape, shape.pad_id, np.int64)
     ids[mask.astype(bool)] = np.concatenate(tokens)
-    embedded, highest = shape.embedded, int(ids.max(initial=0))
-    if embedded is not None and highest >= embedded:
-        name = getattr(shape, "name", "")
-        raise damaged(
-            f"the tokenizer of model '{name}' gives token {highest}, and its weights hold rows 0 to "
-            f"{embedded - 1}"
-        )
+    if shape.embedded is not None and ids.max(initial=0) >= shape.embedded:
+        raise unknown_token(getattr(shape, "name", ""), int(ids.max()), shape.embedded - 1)
     return ids, mask
+
+
+def unknown_token(name: str, token: int, last: int) -> InputError:
+    """The refusal of a model whose network has embeddings of the tokens up to `last`, and not of `token`."""
+    return damaged(
+        f"the tokenizer of model '{name}' gives token {token}, and its weights hold rows 0 to {last}"
+    )
 
 
 @dataclass

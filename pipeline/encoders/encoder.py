@@ -78,7 +78,8 @@ class Encoder:
         windows = ahead(_tokenized_parts(backend.tokenizer, texts, max_length, under_way), AHEAD)
         finishing = deque[Future[tuple[RowArrays, Usage]]]()
         with ThreadPoolExecutor(1) as thread:
-            for numbers, computed in backend.forward(batches(backend, windows, max_length, self.batch_size)):
+            cut = batches(backend, windows, max_length, self.batch_size, role)
+            for numbers, computed in backend.forward(cut):
                 part = next(part for part in under_way if numbers[0] < part.first + len(part.texts))
                 part.computed.append((numbers - part.first, computed))
                 part.left -= len(numbers)

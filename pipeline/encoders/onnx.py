@@ -23,10 +23,9 @@ from pipeline.core.installation import require
 from pipeline.core.records import Float32, Int64, JsonObject
 from pipeline.encoders import conversion
 from pipeline.encoders.agreement import PROBES
-from pipeline.encoders.batching import TokenBatch
+from pipeline.encoders.batching import TokenBatch, unknown_token
 from pipeline.encoders.conversion import Conversion
 from pipeline.models.card import max_positions
-from pipeline.models.files import damaged
 from pipeline.models.model import ResolvedModel
 from pipeline.models.onnx_file import TEXT_VECTORS
 from pipeline.models.resolution import DEFAULT_LENGTH
@@ -131,10 +130,7 @@ class OnnxBackend:
             )
         except Exception as error:
             if outside := re.search(r"idx=(\d+) must be within.*,(\d+)\]", str(error)):
-                raise damaged(
-                    f"the tokenizer of model '{self.name}' gives token {outside[1]}, and its weights hold "
-                    f"rows 0 to {outside[2]}"
-                ) from None
+                raise unknown_token(self.name, int(outside[1]), int(outside[2])) from None
             raise InputError(
                 f"the ONNX file of model '{self.name}' does not compute {batch.ids.shape[0]} texts of "
                 f"{batch.ids.shape[1]} tokens: {str(error).splitlines()[0]}",

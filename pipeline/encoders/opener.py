@@ -30,7 +30,7 @@ from pipeline.encoders.agreement import CHECKS, LIMITS, PAIR_LIMITS, PAIRS, PROB
 from pipeline.encoders.batching import RowArrays, Usage
 from pipeline.encoders.conversion import Conversion
 from pipeline.encoders.encoder import Encoder
-from pipeline.models.model import CalibrationCorpus, ResolvedModel
+from pipeline.models.model import HALF, CalibrationCorpus, ResolvedModel
 from pipeline.models.reranker import ResolvedReranker
 from pipeline.storage.artifacts import Artifact, Recipe
 from pipeline.storage.store import Store
@@ -207,6 +207,11 @@ class TextOpener(Opener, EmbeddingSource):
     def load(self, prepared: Path | None, watched: bool = True) -> Encoder:
         """The loaded model; unless `watched` is False, a few rows are compared with the reference's."""
         backend, watch = self.function(self.model, prepared), None
+        if self.model.precision in HALF or self.model.device != "cpu":
+            from pipeline.encoders.torch.backend import TorchBackend, check_precision
+
+            if isinstance(backend, TorchBackend):
+                check_precision(backend, self.function)
         if self.conversion and prepared and watched:
             watch = self.conversion.watch(self.model, prepared, backend.tokenizer)
         if prepared is None:

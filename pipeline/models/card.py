@@ -248,7 +248,7 @@ class Family:
     pattern: str  # regular expression for the whole model name without its owner; case is ignored
     pooling: str  # pooling of a model that does not declare one
     query_instruction: str = ""  # instruction for queries
-    # How instruction and query are joined, as FlagEmbedding's `query_instruction_format`.
+    # How instruction and query are joined, as FlagEmbedding formats them.
     query_format: str = "{}{}"
     passage_instruction: str = ""  # instruction for passages
     max_length: int | None = None  # number of tokens the model was trained for, if it has positions for more

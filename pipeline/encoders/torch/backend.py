@@ -9,20 +9,20 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import copy
 import itertools
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, ClassVar, Generic, NamedTuple, Self, TypeVar, cast
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Generic, NamedTuple, TypeVar, cast
 
 import numpy as np
 from typing_extensions import override
 
 from pipeline.core import machine
 from pipeline.core.errors import InputError
-from pipeline.core.records import Float32, Int32, Int64, RaggedRows, Role
+from pipeline.core.records import Float32, Int32, Int64, RaggedRows
 from pipeline.encoders.agreement import SHORT, Probes, sample_tokens
 from pipeline.encoders.batching import RowArrays, TokenBatch
 from pipeline.encoders.torch.attention import MaskReduction
@@ -72,7 +72,7 @@ class TorchRunner(ABC, Generic[Computed]):
         self.masks = MaskReduction()
         for module in network.modules():
             # a model's own Python files may need a mask
-            if architecture(module) and getattr(module, "base_model", None) is module:
+            if getattr(module, "base_model", None) is module and architecture(module):
                 self.masks.attach(module, self.padded_right)
         on_gpu = self.device.type == "cuda"
         self.token_budget = GPU_TOKENS if on_gpu else CPU_TOKENS
@@ -114,14 +114,7 @@ class TorchRunner(ABC, Generic[Computed]):
             try:
                 with torch.inference_mode():
                     computed = self.compute(batch).float()
-                if not computed.is_cuda:
-                    return [_Sent(batch.rows, computed, None)]
-                # the copy runs beside the next batches; `forward` waits for its event
-                host = torch.empty(computed.shape, dtype=computed.dtype, pin_memory=True)
-                host.copy_(computed, non_blocking=True)
-                copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
-                copied.record(torch.cuda.current_stream(computed.device))
-                return [_Sent(batch.rows, host, copied)]
+                return [_fetch(batch.rows, computed) if computed.is_cuda else _Sent(batch.rows, computed)]
             except RuntimeError as error:
                 if not is_out_of_memory(error):
                     raise
@@ -159,7 +152,18 @@ class _Sent(NamedTuple):
 
     rows: Int64  # [b]
     computed: torch.Tensor  # float32
-    copied: torch.cuda.Event | None  # when a GPU has copied it to this machine's memory
+    copied: torch.cuda.Event | None = None  # when a GPU has copied it to this machine's memory
+
+
+def _fetch(rows: Int64, computed: torch.Tensor) -> _Sent:
+    """Start a copy from a GPU, which runs beside the next batches."""
+    import torch
+
+    host = torch.empty(computed.shape, dtype=computed.dtype, pin_memory=True)
+    host.copy_(computed, non_blocking=True)
+    copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
+    copied.record(torch.cuda.current_stream(computed.device))
+    return _Sent(rows, host, copied)
 
 
 class DeviceBatch(NamedTuple):
@@ -179,13 +183,6 @@ class TorchBackend(TorchRunner[RowArrays]):
 
     tokenizer: Tokenizer
     model: ResolvedModel
-    role: Role = "passages"
-
-    def for_role(self, role: Role) -> Self:
-        """The model for one of the roles."""
-        chosen = copy.copy(self)
-        chosen.role = role
-        return chosen
 
     @abstractmethod
     def rows(self, texts: DeviceBatch) -> torch.Tensor:
@@ -194,29 +191,34 @@ class TorchBackend(TorchRunner[RowArrays]):
     @override
     def compute(self, batch: TokenBatch) -> torch.Tensor:
         if self.model.output == "dense" and not batch.mask.any(axis=1).all():
-            raise InputError(
-                f"a text has no tokens for model '{self.model.name}', and so no vector: it is empty, or of "
-                "characters that the tokenizer drops",
-                fix="leave it out of the collection",
-            )
+            raise _no_tokens(self.name)
         return self.rows(DeviceBatch(batch, self.on_device(batch.ids), self.on_device(batch.mask)))
 
 
-def open_backend(load: Callable[[ResolvedModel], TorchBackend], model: ResolvedModel) -> TorchBackend:
-    """Load a model; compare its vectors in fp16 and bf16 with those in fp32; let a GPU choose kernels.
+def _no_tokens(name: str) -> InputError:
+    return InputError(
+        f"a text has no tokens for model '{name}', and so no vector: it is empty, or of characters that the "
+        "tokenizer drops",
+        fix="leave it out of the collection",
+    )
+
+
+Load = Callable[[ResolvedModel, Path | None], TorchBackend]
+"""The function `load` of a backend."""
+
+
+def check_precision(backend: TorchBackend, load: Load) -> None:
+    """Compare vectors in fp16 and bf16 with those in fp32; let a GPU choose kernels.
 
     Raises:
-        InputError: The device cannot be used, the model does not fit into its memory, or its vectors are too
-            far from those in fp32.
+        InputError: The vectors are too far from those in fp32.
     """
-    backend = load(model)
-    if model.precision == "fp32" and model.device == "cpu":
-        return backend
+    model = backend.model
     with machine.preparing():
         tokens = sample_tokens(backend.tokenizer, max(model.max_lengths.values()), SHORT)
         if model.precision == "fp32":
             Probes.by(backend, tokens)
-            return backend
+            return
         in_fp32 = _in_fp32(load, model, tokens)
         free_memory(backend.device)
         if difference := in_fp32.compare(backend.forward, model.precision).problem:
@@ -225,17 +227,14 @@ def open_backend(load: Callable[[ResolvedModel], TorchBackend], model: ResolvedM
                 f"model '{model.name}' cannot be computed in {model.precision}: {difference}",
                 fix=f"set model.precision to {wider}",
             )
-    return backend
 
 
-def _in_fp32(
-    load: Callable[[ResolvedModel], TorchBackend], model: ResolvedModel, tokens: Sequence[Int32]
-) -> Probes:
+def _in_fp32(load: Load, model: ResolvedModel, tokens: Sequence[Int32]) -> Probes:
     """Rows of the same texts in fp32; on the CPU if the device has no room for both."""
     if model.device != "cpu":
         with contextlib.suppress(InputError):
-            return Probes.by(load(replace(model, precision="fp32")), tokens)
-    return Probes.by(load(replace(model, precision="fp32", device="cpu")), tokens)
+            return Probes.by(load(replace(model, precision="fp32"), None), tokens)
+    return Probes.by(load(replace(model, precision="fp32", device="cpu"), None), tokens)
 
 
 def packed_tokens(vectors: torch.Tensor, kept: torch.Tensor, normalize: bool) -> torch.Tensor:

@@ -11,14 +11,15 @@ from __future__ import annotations
 import contextlib
 import copy
 import itertools
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pipeline.core.display import counted
 from pipeline.core.errors import InputError
+from pipeline.encoders.torch.adapters import merge_adapter
 from pipeline.encoders.torch.devices import is_out_of_memory
 from pipeline.models.card import family_of
-from pipeline.models.files import damaged, untrusted_code
+from pipeline.models.files import ADAPTER, ADAPTER_FOLDER, damaged, untrusted_code
 from pipeline.models.model import ResolvedBase
 
 if TYPE_CHECKING:
@@ -31,8 +32,12 @@ Figures = dict[str, str]
 """What each check has found, by its name, for people."""
 
 
-def check_loaded(model: ResolvedBase, network: PreTrainedModel, report: Report) -> None:
-    """Compare what was loaded with what the model's files declare; the network keeps the `Figures`.
+def load_checked(
+    model: ResolvedBase, original: Callable[..., Any], kind: type, *arguments: Any, **settings: Any
+) -> Any:
+    """Load a network by transformers' `from_pretrained`, check it, and merge its adapter.
+
+    It is compared with what the model's files declare, and keeps the `Figures`.
 
     Raises:
         InputError: Files lack weights, or have others than the network takes; or the class that they name did
@@ -40,19 +45,24 @@ def check_loaded(model: ResolvedBase, network: PreTrainedModel, report: Report) 
     """
     import transformers
 
-    kind, own = type(network).__name__, not architecture(network)
-    declared = next(iter(model.card.architectures), kind)
+    asked = settings.pop("output_loading_info", False)
+    network, report = original(kind, *arguments, output_loading_info=True, **settings)
+    name, own = type(network).__name__, not architecture(network)
+    declared = next(iter(model.card.architectures), name)
     # a `model_type` that transformers knows is enough for it to run a network of its own
     if not own and model.card.own_code and not hasattr(transformers, declared):
-        raise untrusted_code(model.name, f": it is a {declared}, and transformers would run its own {kind}")
+        raise untrusted_code(model.name, f": it is a {declared}, and transformers would run its own {name}")
     lacking = check_lacking(model, network, report) if report["missing_keys"] else "none"
     unused = check_dropped(model, network, report) if report["unexpected_keys"] else "none"
     network.figures = {
-        "code": f"{kind}, the model's own code" if own else f"{kind} of transformers",
+        "code": f"{name}, the model's own code" if own else f"{name} of transformers",
         "weights that its files lack": lacking,
         "weights that are not used": unused,
         "buffers that are in no file": check_own_buffers(model, network) if own else "made by transformers",
     }
+    if (model.files.folder() / ADAPTER_FOLDER / ADAPTER).is_file():
+        network = merge_adapter(network, model)
+    return (network, report) if asked else network
 
 
 def architecture(network: torch.nn.Module) -> str:

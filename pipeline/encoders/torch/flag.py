@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from typing_extensions import override
@@ -15,7 +15,6 @@ from pipeline.encoders.torch import attention
 from pipeline.encoders.torch.backend import (
     DeviceBatch,
     TorchBackend,
-    open_backend,
     packed_tokens,
     unpacked_tokens,
 )
@@ -30,14 +29,39 @@ from pipeline.models.model import ResolvedModel
 
 if TYPE_CHECKING:
     import torch
+    from FlagEmbedding import AbsEmbedder
     from transformers import PreTrainedModel
-
-M3 = "encoder-only-m3"  # FlagEmbedding's name of its class
 
 
 def load(model: ResolvedModel, prepared: Path | None = None) -> TorchBackend:
     """Dense vectors of any encoder; word weights and token vectors of BGE-M3."""
-    return open_backend(FlagBackend if model.output == "dense" else M3Backend, model)
+    folder, dense = model.files.folder(), model.output == "dense"
+    with loading(model):
+        from FlagEmbedding import FlagAutoModel
+
+        # chosen by the pooling, which is in the key, and not by the model's name as FlagEmbedding does it:
+        # bge-m3's dense vectors are an encoder's CLS, bge-en-icl's without examples a decoder's last token
+        base = "decoder-only-base" if model.pooling == "last_token" else "encoder-only-base"
+        flag = FlagAutoModel.from_finetuned(
+            str(folder),
+            use_fp16=model.precision == "fp16",
+            use_bf16=model.precision == "bf16",
+            devices=[model.device],
+            pooling_method=model.pooling or "cls",
+            trust_remote_code=model.trust_remote_code,
+            **({"model_class": base} if dense else _m3_class(model, folder)),
+        )
+        backend = FlagBackend(model, flag) if dense else M3Backend(model, flag)
+    backend.tokenizer = model.tokenizer.of_library(flag.tokenizer)
+    if backend.device.type == "cuda" and attention.runs_without_padding(backend):
+        backend.unpad()
+    return backend
+
+
+def _m3_class(model: ResolvedModel, folder: Path) -> dict[str, Any]:
+    """FlagEmbedding's class of BGE-M3, and the width of its head for token vectors."""
+    refuse_missing_heads(model)
+    return {"model_class": "encoder-only-m3", "colbert_dim": len(read_head(folder, "multivector")["weight"])}
 
 
 class _Network(TorchBackend):
@@ -50,28 +74,6 @@ class _Network(TorchBackend):
     network: PreTrainedModel
     unpadded = False
 
-    def __init__(self, model: ResolvedModel, model_class: str) -> None:
-        """Load the model in one of FlagEmbedding's classes."""
-        folder = model.files.folder()
-        with loading(model):
-            from FlagEmbedding import FlagAutoModel
-
-            head = read_head(folder, "multivector") if model_class == M3 else None
-            self.flag = FlagAutoModel.from_finetuned(
-                str(folder),
-                model_class=model_class,
-                normalize_embeddings=False,
-                use_fp16=model.precision == "fp16",
-                use_bf16=model.precision == "bf16",
-                devices=[model.device],
-                pooling_method=model.pooling or "cls",
-                trust_remote_code=model.trust_remote_code,
-                query_instruction_format="{}{}",
-                **({"colbert_dim": len(head["weight"])} if head is not None else {}),
-            )
-            super().__init__(model, self.flag.model)
-        self.tokenizer = model.tokenizer.of_library(self.flag.tokenizer)
-
     @abstractmethod
     def pooled(self, hidden: torch.Tensor, texts: DeviceBatch) -> torch.Tensor:
         """The rows of last hidden states [b, tokens, width], or [b, 1, width] of first tokens alone."""
@@ -82,13 +84,10 @@ class _Network(TorchBackend):
 
         if self.unpadded:
             return self.pooled(attention.hidden_states(self.network, texts.batch, self.on_device), texts)
-        chosen, adapters = {}, self.model.card.task_adapters
-        if adapters:  # one for each text
-            numbers = torch.full(
-                (len(texts.ids),), adapters[self.role], dtype=torch.int32, device=self.device
-            )
-            chosen = {"adapter_mask": numbers}
-        inputs = {"input_ids": texts.ids, "attention_mask": texts.mask, **chosen}
+        inputs = {"input_ids": texts.ids, "attention_mask": texts.mask}
+        if adapters := self.model.card.task_adapters:  # one for each text
+            number = adapters[texts.batch.role]
+            inputs["adapter_mask"] = texts.ids.new_full((len(texts.ids),), number, dtype=torch.int32)
         return self.pooled(self.network(**inputs, return_dict=True)[0], texts)
 
     def unpad(self) -> None:
@@ -107,17 +106,12 @@ class FlagBackend(_Network):
     batches come from `pipeline.encoders.batching`.
     """
 
-    def __init__(self, model: ResolvedModel) -> None:
-        # chosen by the pooling, which is in the key, and not by the model's name as FlagEmbedding does it:
-        # bge-m3's dense vectors are an encoder's CLS, bge-en-icl's without examples a decoder's last token
-        of_decoder = model.pooling == "last_token"
-        super().__init__(model, "decoder-only-base" if of_decoder else "encoder-only-base")
-        self.network = self.flag.model
+    def __init__(self, model: ResolvedModel, flag: AbsEmbedder) -> None:
+        super().__init__(model, flag.model)
+        self.flag, self.network = flag, flag.model
         self.network.config.use_cache = False  # a decoder would keep keys and values for text generation
         if model.pooling == "cls":
             attention.limit_last_layer_to_first_token(self.network)
-        if self.device.type == "cuda" and attention.runs_without_padding(self):
-            self.unpad()
         width = getattr(self.network.config, "hidden_size", None)
         if not isinstance(width, int):
             raise InputError(
@@ -136,7 +130,7 @@ class FlagBackend(_Network):
             vectors = hidden[torch.arange(len(hidden), device=self.device), texts.mask.sum(1) - 1]
         else:
             mask = texts.mask
-            if skipped := self.model.skipped.get(self.role):
+            if skipped := self.model.skipped.get(texts.batch.role):
                 mask = mask.clone()
                 mask[:, :skipped] = 0
             vectors = self.flag.pooling(hidden, mask)
@@ -146,14 +140,11 @@ class FlagBackend(_Network):
 class M3Backend(_Network):
     """BGE-M3 with the head of one output: weights of words, or a vector for each token but the first, CLS."""
 
-    def __init__(self, model: ResolvedModel) -> None:
-        refuse_missing_heads(model)
-        super().__init__(model, M3)
-        module = self.flag.model
+    def __init__(self, model: ResolvedModel, flag: AbsEmbedder) -> None:
+        module = flag.model
+        super().__init__(model, module)
         self.network = module.model
-        if self.device.type == "cuda" and attention.runs_without_padding(self):
-            self.unpad()
-        self.unused = unused_tokens(self.flag.tokenizer)
+        self.unused = unused_tokens(flag.tokenizer)
         self.linear = module.sparse_linear if model.output == "sparse" else module.colbert_linear
 
     @override

@@ -12,9 +12,10 @@ import contextlib
 import logging
 import warnings
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from pickle import UnpicklingError
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,10 +23,9 @@ from pipeline.core.errors import InputError
 from pipeline.core.installation import check_versions
 from pipeline.core.records import Float32, Int32, Int64, RaggedRows
 from pipeline.encoders.agreement import CHECKS
-from pipeline.encoders.torch.adapters import merge_adapter
-from pipeline.encoders.torch.checks import check_loaded, observe, tokens_embedded
+from pipeline.encoders.torch.checks import load_checked, observe, tokens_embedded
 from pipeline.encoders.torch.devices import check_device, is_out_of_memory, no_room
-from pipeline.models.files import ADAPTER, ADAPTER_FOLDER, TOKEN_HEAD, WORD_HEAD, damaged, untrusted_code
+from pipeline.models.files import TOKEN_HEAD, WORD_HEAD, damaged, untrusted_code
 from pipeline.models.model import ResolvedBase, ResolvedModel
 from pipeline.storage.whole_files import write_json
 
@@ -60,21 +60,12 @@ def loading(model: ResolvedBase) -> Iterator[None]:
     transformers_logging.set_verbosity_error()
     transformers_logging.disable_progress_bar()
     original = PreTrainedModel.__dict__["from_pretrained"]
-
-    def from_pretrained(cls: Any, *arguments: Any, **settings: Any) -> Any:
-        asked = settings.pop("output_loading_info", False)
-        network, report = original.__func__(cls, *arguments, output_loading_info=True, **settings)
-        check_loaded(model, network, report)
-        if (model.files.folder() / ADAPTER_FOLDER / ADAPTER).is_file():
-            network = merge_adapter(network, model)
-        return (network, report) if asked else network
-
     with contextlib.ExitStack() as stack:
         for logger in map(logging.getLogger, QUIET):
             stack.callback(logger.setLevel, logger.level)
             logger.setLevel(logging.ERROR)
         stack.callback(setattr, PreTrainedModel, "from_pretrained", original)
-        PreTrainedModel.from_pretrained = classmethod(from_pretrained)
+        PreTrainedModel.from_pretrained = classmethod(partial(load_checked, model, original.__func__))
         stack.enter_context(warnings.catch_warnings(action="ignore", category=UserWarning))
         try:
             yield

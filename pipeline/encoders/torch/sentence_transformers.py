@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -15,7 +15,6 @@ from pipeline.encoders.torch.backend import (
     DTYPES,
     DeviceBatch,
     TorchBackend,
-    open_backend,
     packed_tokens,
     unpacked_tokens,
 )
@@ -35,12 +34,12 @@ if TYPE_CHECKING:
 
 def load(model: ResolvedModel, prepared: Path | None = None) -> TorchBackend:
     """A model in the class of sentence-transformers for its output."""
-    classes: dict[str, type[TorchBackend]] = {
+    classes: dict[str, Callable[[ResolvedModel], TorchBackend]] = {
         "dense": SentenceTransformersBackend,
         "sparse": SparseEncoderBackend,
         "multivector": MultiVectorEncoderBackend,
     }
-    return open_backend(classes[model.output], model)
+    return classes[model.output](model)
 
 
 class _LibraryBackend(TorchBackend):
@@ -94,7 +93,7 @@ class SentenceTransformersBackend(_LibraryBackend):
             }
         else:
             features = {"input_ids": texts.ids, "attention_mask": texts.mask}
-        if skipped := self.model.skipped.get(self.role):
+        if skipped := self.model.skipped.get(texts.batch.role):
             features["prompt_length"] = skipped
         vectors: torch.Tensor = self.network(features)["sentence_embedding"]
         return vectors
@@ -159,9 +158,9 @@ class SparseEncoderBackend(_LibraryBackend):
                 self.heads[id(network)] = SpladeHead(network)
         self._use("passages")
 
-    @override
     def for_role(self, role: Role) -> Self:
-        chosen = super().for_role(role)
+        """The model for one of the roles."""
+        chosen = copy.copy(self)
         chosen._use(role)
         return chosen
 
@@ -249,10 +248,11 @@ class MultiVectorEncoderBackend(_LibraryBackend):
     @override
     def rows(self, texts: DeviceBatch) -> torch.Tensor:
         features = {"input_ids": texts.ids, "attention_mask": texts.mask}
-        if self.role == "queries" and self.expansion is not None:
+        role = texts.batch.role
+        if role == "queries" and self.expansion is not None:
             self.masks.padded = True
             features = self._expanded(texts.ids, texts.mask)
-        features = self.network(features, task=TASKS[self.role])
+        features = self.network(features, task=TASKS[role])
         return packed_tokens(features["token_embeddings"], features["attention_mask"], self.model.normalize)
 
     @override
