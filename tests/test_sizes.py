@@ -36,7 +36,7 @@ LINES: dict[str, int] = {
     "retrievers": 2540,
     "run": 1670,
     "search": 2570,
-    "storage": 1340,
+    "storage": 1330,
     "studies": 10830,
     "spine": 31910,
     "whole": 46450,

@@ -82,13 +82,11 @@ class Artifact:
         wrong = []
         for name in sorted(self.files if names is None else names):
             path, entry = self.folder / name, self.files[name]
-            try:
-                same_size = path.is_file() and path.stat().st_size == entry["bytes"]
-                whole = same_size and hashing.hash_file(path) == entry["sha256"]
-            except (InputError, OSError, TypeError, LookupError):  # one that cannot be read, or no entry
-                whole = False
-            if not whole:
-                wrong.append(name)
+            # what cannot be read is damage, too, and so is an entry that is none
+            with contextlib.suppress(InputError, OSError, TypeError, LookupError):
+                if path.stat().st_size == entry["bytes"] and hashing.hash_file(path) == entry["sha256"]:
+                    continue
+            wrong.append(name)
         return wrong
 
 
@@ -143,8 +141,7 @@ class Draft:
         """A temporary path to write, which becomes the file `name`; see `whole_files.replacing`."""
         with whole_files.replacing(self.folder / name, lasting=False) as temporary:
             yield temporary
-            # Before the rename: a whole file always has a line in the list. After a kill in between, the line
-            # has no file, or an older one that it does not match.
+            # before the rename: a whole file always has a line in the list
             entry = {"bytes": temporary.stat().st_size, "sha256": hashing.hash_file(temporary)}
             with open(self.folder / FINISHED, "a", encoding="utf-8") as finished:
                 finished.write(f"{json.dumps([name, entry])}\n")
@@ -171,7 +168,6 @@ class Draft:
         manifest = {"layout": LAYOUT, "stage": recipe.stage, "key": recipe.key, "recipe": recipe.plain}
         manifest |= {"files": self.whole, "facts": self.facts, "made": self.made}
         manifest["sha256"] = hashing.hash_json(manifest)
-        # Last, and in one step: a folder is an artifact once its manifest has this name.
         whole_files.write_whole(self.folder / MANIFEST, json.dumps(manifest, indent=1).encode())
         (self.folder / FINISHED).unlink(missing_ok=True)
         self.artifact = Artifact(self.folder, recipe.key, self.whole, self.facts, self.made)
