@@ -24,12 +24,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pipeline.config import DataSettings, keyed_settings
+from pipeline.config import SOURCES, DataSettings, keyed_settings
 from pipeline.core.display import Bar, Progress, counted, silent
 from pipeline.core.errors import InputError
-from pipeline.core.records import BoolArray, Int64, JsonObject, from_numpy
+from pipeline.core.records import BoolArray, Facts, Int64, JsonObject, from_numpy, take_texts
 from pipeline.data.collection_files import CORPUS, QUERIES, open_texts, write_judgments, write_texts
-from pipeline.data.sources import Source, add_excluded, open_source
+from pipeline.data.sources import OPENERS, Source, add_excluded
 from pipeline.formats.judgments import Judgments
 from pipeline.formats.texts import Batch, ids_apart, refuse_unfit_ids
 from pipeline.storage.artifacts import Draft
@@ -65,7 +65,9 @@ class Identity:
 
 def identify(config: DataSettings, source: Source | None = None) -> Identity:
     """The identity of a collection: of its files' bytes, or its commit on the hub; opens `source` if None."""
-    source = source or open_source(config)
+    if source is None:
+        opener = OPENERS.get(config.source) or SOURCES.opener(config.source)
+        source = opener(config)
     parts = source.identity()
     judged: JsonObject = {
         "schema": [SCHEMA, JUDGED_SCHEMA],
@@ -88,65 +90,92 @@ def identify(config: DataSettings, source: Source | None = None) -> Identity:
 def load(source: Source, config: DataSettings, draft: Draft, progress: Progress = silent) -> JsonObject:
     """Make a collection's files from its source; returns facts, as JSON.
 
-    `content` has hashes of the texts, the same in any order and from any source. In `missing`, `relevant`
-    counts judgments of a grade above 0, and `queries` the judged queries without a text.
+    `content` has hashes of the texts, the same in any order and from any source.
     """
-    judgments = add_excluded(source, source.judgments(), config)
-    queries = _select_queries(source, judgments, config)
-    of_kept_query = queries.rows[judgments.queries] >= 0
-    kept_ids = judgments.passage_ids.take(from_numpy(np.unique(judgments.passages[of_kept_query])))
-    passage_counts = PassageCounts()
-    reading = closing(_read_corpus(source, kept_ids, config, passage_counts, progress))
-    with draft.file(CORPUS) as path, reading as texts:
-        content = write_texts(path, texts)
+    queries = _select_queries(source, config)
+    judgments = queries.judgments
+    kept_ids = judgments.passage_ids.take(from_numpy(np.unique(judgments.passages[queries.judged])))
+    read = PassageCounts()
+    reading = closing(_read_corpus(source, kept_ids, config, read, progress))
+    with draft.file(CORPUS) as path, reading as batches:
+        content = {"passages": write_texts(path, batches)}
         corpus = open_texts(path)
         passage_rows = _rows_of(judgments.passage_ids, corpus.ids)
         rows = passage_rows[judgments.passages]
-        lacking = of_kept_query & (rows < 0)
-        if lacking.any() and (lacking == of_kept_query).all():
+        kept = queries.judged & (rows >= 0)
+        if queries.judged.any() and not kept.any():
             raise _nothing_left(judgments, "passage", judgments.passage_ids, corpus.ids)
-        relevant, judged = rows[of_kept_query & (judgments.grades > 0)], rows[of_kept_query]
-        counts = _count_texts(corpus.texts, queries.table.column("text"), relevant, judged)
-    kept = of_kept_query & ~lacking if config.missing_passages == "drop" else of_kept_query
+    if config.missing_passages == "count":
+        kept = queries.judged
     with draft.file(QUERIES) as path:
-        asked = write_texts(path, (batch.columns for batch in queries.table.to_batches()))
+        content["queries"] = write_texts(path, (batch.columns for batch in queries.table.to_batches()))
     qrels = write_judgments(draft, judgments, kept, queries.rows, passage_rows, len(corpus))
     notes = list(filter(None, [getattr(source, "note", "")]))
-    if left_out := passage_counts.left_out:
-        size = f"{len(corpus):,} of {len(corpus) + left_out:,}"
+    if read.left_out:
+        size = f"{len(corpus):,} of {len(corpus) + read.left_out:,}"
         notes.append(f"slice: {size} passages, judged or drawn at random: scores are too high")
     if faint := int(((qrels.grades > 0) & (qrels.grades < 1)).sum()):
         have = counted(faint, "judgment has", "judgments have")
         notes.append(f"{have} a grade between 0 and 1: not relevant but for measures with a lower rel=N")
+    texts, missing, dropped, outside = _count(queries, corpus.texts, rows, kept)
     return {
         "passages": len(corpus),
         "queries": len(queries.table),
         "judgments": len(qrels.grades),
-        "titles": passage_counts.titles,
+        "titles": read.titles,
         **({"note": "; ".join(notes)} if notes else {}),
-        **counts,
-        "content": {"passages": content, "queries": asked},
-        "missing": {
-            "handling": config.missing_passages,
-            "passages": len(np.unique(judgments.passages[lacking])),
-            "judgments": int(lacking.sum()),
-            "relevant": int((judgments.grades[lacking] > 0).sum()),
-            "queries": int((~queries.seen).sum()),
-        },
-        "dropped": {
-            "queries_without_judgments": queries.dropped,
-            "queries_without_judged_passages": len(np.unique(judgments.queries[of_kept_query]))
-            - len(np.unique(qrels.queries)),
-            "judgments_of_unknown_queries": int((~queries.seen[judgments.queries]).sum()),
-            "judgments_of_unknown_passages": int((of_kept_query & ~kept).sum()),
-            "repeated_judgments": judgments.repeated,
-        },
-        "outside_slice": {
-            "queries": int((queries.seen & (queries.rows < 0)).sum()),
-            "judgments": judgments.outside + int((queries.seen[judgments.queries] & ~of_kept_query).sum()),
-            "passages": left_out,
-        },
+        **texts,
+        "content": content,
+        "missing": {"handling": config.missing_passages, **missing},
+        "dropped": dropped,
+        "outside_slice": outside | {"passages": read.left_out},
     }
+
+
+def _count(
+    queries: SelectedQueries, texts: pa.ChunkedArray, rows: Int64, kept: BoolArray
+) -> list[dict[str, int]]:
+    """Counts of texts and of judgments: the parts of facts that are named below, in that order.
+
+    `texts` are those of the passages. `rows`, int64 [judgments], has the row of each judged passage, -1 where
+    the corpus lacks it; `kept`, bool [judgments], marks the judgments that are stored.
+    """
+    import pyarrow.compute as pc
+
+    judgments, judged, asked = queries.judgments, queries.judged, queries.table.column("text")
+    known, relevant = queries.seen[judgments.queries], judgments.grades > 0
+    found, lacking = judged & (rows >= 0), judged & (rows < 0)
+    relevant_texts = take_texts(texts, np.unique(rows[found & relevant])).unique()
+    copies = pc.is_in(texts, value_set=relevant_texts).to_numpy()
+    copies[rows[found]] = False
+    copies[pc.equal(pc.binary_length(texts), 0).to_numpy()] = False
+    asked_texts = texts.filter(pc.is_in(texts, value_set=asked.unique())).unique()
+    of_texts = {
+        "empty_texts": np.count_nonzero(pc.match_substring_regex(texts, BLANK)),
+        "unjudged_copies": np.count_nonzero(copies),  # of relevant passages
+        "queries_as_passages": np.count_nonzero(pc.is_in(asked, value_set=asked_texts)),
+        "empty_queries": np.count_nonzero(pc.match_substring_regex(asked, BLANK)),
+    }
+    missing = {
+        "passages": len(np.unique(judgments.passages[lacking])),
+        "judgments": np.count_nonzero(lacking),
+        "relevant": np.count_nonzero(lacking & relevant),  # of a grade above 0
+        "queries": np.count_nonzero(~queries.seen),  # that are judged and have no text
+    }
+    all_judged, still_judged = (len(np.unique(judgments.queries[some])) for some in (judged, kept))
+    dropped = {
+        "queries_without_judgments": queries.dropped,
+        "queries_without_judged_passages": all_judged - still_judged,
+        "judgments_of_unknown_queries": np.count_nonzero(~known),
+        "judgments_of_unknown_passages": np.count_nonzero(judged & ~kept),
+        "repeated_judgments": judgments.repeated,
+    }
+    outside = {
+        "queries": np.count_nonzero(queries.seen & (queries.rows < 0)),
+        "judgments": judgments.outside + np.count_nonzero(known & ~judged),
+    }
+    parts: tuple[Facts, ...] = of_texts, missing, dropped, outside
+    return [{name: int(count) for name, count in part.items()} for part in parts]
 
 
 @dataclass(frozen=True)
@@ -154,29 +183,34 @@ class SelectedQueries:
     """The queries of a slice, and their relation to the source and the judgments."""
 
     table: pa.Table  # of `id` and `text`, [q]
+    judgments: Judgments  # of the source, for any query
     rows: Int64  # [judged queries], the row of each in the table; -1 if it is not there
     seen: BoolArray  # [judged queries], whether each is in the source
+    judged: BoolArray  # [judgments], whether each is of a query in the table
     dropped: int  # queries of the source that are left out because they have no judgment
 
 
-def _select_queries(source: Source, judgments: Judgments, config: DataSettings) -> SelectedQueries:
-    """Read the queries and keep the first ones in their own order, as many as `config` says."""
+def _select_queries(source: Source, config: DataSettings) -> SelectedQueries:
+    """Read judgments and queries, and keep the first queries in their own order, as many as `config` says."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    table = pa.concat_tables(
-        pa.table({"id": batch.ids, "text": batch.texts}) for batch in _checked(source.queries, "query")
-    )
-    seen = pc.is_in(judgments.query_ids, value_set=table.column("id")).to_numpy(zero_copy_only=False)
+    judgments, batches = source.judgments(), list(_checked(source.queries, "query"))
+    if excluding := [batch for batch in batches if batch.excluded is not None]:
+        judgments = add_excluded(judgments, excluding, config)
+    table = pa.concat_tables(pa.table({"id": batch.ids, "text": batch.texts}) for batch in batches)
+    seen = pc.is_in(judgments.query_ids, value_set=table["id"]).to_numpy(zero_copy_only=False)
     if len(seen) and not seen.any():
-        raise _nothing_left(judgments, "query", judgments.query_ids, table.column("id"))
-    judged = pc.is_in(table.column("id"), value_set=judgments.query_ids)
-    wanted = table if config.unjudged_queries == "keep" else table.filter(judged)
+        raise _nothing_left(judgments, "query", judgments.query_ids, table["id"])
+    wanted = table
+    if config.unjudged_queries == "drop":
+        wanted = table.filter(pc.is_in(table["id"], value_set=judgments.query_ids))
     chosen = wanted.slice(0, config.queries)
     if config.lowercase_queries:
-        chosen = chosen.set_column(1, "text", pc.utf8_lower(chosen.column("text")))
-    rows = _rows_of(judgments.query_ids, chosen.column("id"))
-    return SelectedQueries(chosen, rows, seen, len(table) - len(wanted))
+        chosen = chosen.set_column(1, "text", pc.utf8_lower(chosen["text"]))
+    rows = _rows_of(judgments.query_ids, chosen["id"])
+    judged = rows[judgments.queries] >= 0
+    return SelectedQueries(chosen, judgments, rows, seen, judged, len(table) - len(wanted))
 
 
 def _rows_of(judged: pa.Array, ids: pa.ChunkedArray) -> Int64:
@@ -287,30 +321,6 @@ def _refuse_duplicates(batches: Iterator[Batch], suspects: set[int], what: str) 
                 )
             if hash(name) in suspects:
                 first[name] = batch.place(row)
-
-
-def _count_texts(
-    texts: pa.ChunkedArray, queries: pa.ChunkedArray, relevant: Int64, judged: Int64
-) -> dict[str, int]:
-    """Count empty texts (see `BLANK`), unjudged copies of relevant passages, and queries that are passages.
-
-    `relevant` and `judged` are int64, the rows of passages that are so for any query, some of them -1.
-    """
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    is_relevant = np.isin(np.arange(len(texts)), relevant)
-    copies = pc.is_in(texts, value_set=texts.filter(pa.array(is_relevant)).unique()).to_numpy()
-    copies[judged[judged >= 0]] = False
-    copies[pc.equal(pc.binary_length(texts), 0).to_numpy()] = False
-    inside = pc.is_in(queries, value_set=texts.filter(pc.is_in(texts, value_set=queries.unique())).unique())
-    flags = {
-        "empty_texts": pc.match_substring_regex(texts, BLANK),
-        "unjudged_copies": pa.array(copies),
-        "queries_as_passages": inside,
-        "empty_queries": pc.match_substring_regex(queries, BLANK),
-    }
-    return {name: int(pc.sum(flag).as_py() or 0) for name, flag in flags.items()}
 
 
 def _nothing_left(

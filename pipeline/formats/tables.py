@@ -109,12 +109,13 @@ class TableRows(SourceRecords):
         self._refuse_null(name, values, [self.numbers[row] for row in parents] if values.null_count else [])
         return values.cast(pa.string()), parents.astype(np.int64)
 
-    def texts(self, ids: str, text: str, title: str | None = None) -> Batch:
-        """These rows as passages or queries, whose columns have those names."""
+    def texts(self, ids: str, text: str, title: str | None = None, excluded: str | None = None) -> Batch:
+        """These rows as passages or queries, whose columns have those names; the last two may be absent."""
         titled = title in self.columns and self.columns[title].null_count < len(self)
         titles = self.strings(title, nulls=True) if title and titled else None
         names, texts = self.strings(ids, integers=True), self.strings(text)
-        return Batch(names, texts, titles, self.origin, self.unit, self.numbers, self.advance)
+        lists = self.columns.get(excluded) if excluded else None
+        return Batch(names, texts, titles, self.origin, self.unit, self.numbers, self.advance, lists)
 
     def _refuse_null(self, name: str, column: pa.Array, numbers: Sequence[int]) -> None:
         if column.null_count:
@@ -159,28 +160,31 @@ def read_rows(
             yield from (_parquet if form == "parquet" else _delimited)(path, columns, optional)
 
 
-def read_texts(path: Path, id_field: str | None, title_field: str | None = None) -> Iterator[Batch]:
-    """Passages or queries of JSON lines with `id_field`, `text` and perhaps `title_field`; None: of TSV."""
+def read_texts(
+    path: Path, id_field: str | None, title: str | None = None, excluded: str | None = None
+) -> Iterator[Batch]:
+    """Passages or queries of JSON lines with `text` and fields of those names; of TSV without an id field."""
     if id_field is None:
         yield from read_tsv(path)
         return
-    titles = [title_field] if title_field else []
     for block in read_blocks(path):
-        batch = _fast(block, id_field, "string", titles)
+        batch = _fast(block, id_field, "string", title, excluded)
         if batch is None:
-            batch = _fast(block, id_field, "int64", titles)
+            batch = _fast(block, id_field, "int64", title, excluded)
         if batch is None:
-            rows = rows_of_lines(block, [id_field, "text"], titles, ids=[id_field])
-            batch = rows.texts(id_field, "text", title_field)
+            titles, lists = ([name] if name else [] for name in (title, excluded))
+            rows = rows_of_lines(block, [id_field, "text"], titles + lists, ids=[id_field, *lists])
+            batch = rows.texts(id_field, "text", title, excluded)
         yield batch
 
 
-def _fast(block: Block, id_field: str, id_type: str, titles: Sequence[str]) -> Batch | None:
+def _fast(block: Block, id_field: str, id_type: str, title: str | None, excluded: str | None) -> Batch | None:
     """The texts of a block as Arrow reads them, with ids of one type; None if they cannot be trusted."""
     import pyarrow as pa
     from pyarrow.json import ParseOptions, ReadOptions, read_json
 
-    types = {id_field: id_type} | dict.fromkeys(["text", *titles], "string")
+    types = {id_field: id_type, "text": "string", title: "string", excluded: pa.list_(pa.string())}
+    types.pop(None, None)
     options = ParseOptions(explicit_schema=pa.schema(types.items()), unexpected_field_behavior="ignore")
     if _NULL.match(block.data) or _NEXT_NULL.search(block.data):
         return None
@@ -188,13 +192,14 @@ def _fast(block: Block, id_field: str, id_type: str, titles: Sequence[str]) -> B
         table = read_json(pa.py_buffer(block.data), ReadOptions(block_size=1 << 20), options)
     except pa.ArrowException:
         return None
-    ids, texts, *titled = (table.column(name).combine_chunks() for name in types)
     # one row on each line, or the numbers of lines would be wrong in messages
-    if len(table) != block.rows or ids.null_count or texts.null_count:
+    if len(table) != block.rows or any(table[name].null_count for name in (id_field, "text")):
         return None
-    numbers = range(block.first, block.first + len(table))
-    title = next((column.fill_null("") for column in titled if column.null_count < len(table)), None)
-    return Batch(ids.cast("string"), texts, title, str(block.path), "line", numbers, block.advance)
+    columns = {name: table[name].combine_chunks() for name in types if table[name].null_count < len(table)}
+    titles = columns[title].fill_null("") if title in columns else None
+    place = str(block.path), "line", range(block.first, block.first + len(table))
+    ids, texts, lists = columns[id_field].cast("string"), columns["text"], columns.get(excluded)
+    return Batch(ids, texts, titles, *place, block.advance, lists)
 
 
 def form_of(path: Path) -> str:

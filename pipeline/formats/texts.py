@@ -153,6 +153,8 @@ class Batch(SourceRecords):
     unit: str
     numbers: Sequence[int] | Int64
     advance: int  # how much of the source's `size` this batch is
+    # Of queries: passages that each excludes, Arrow lists [n] of ids, or texts of ids separated by spaces.
+    excluded: pa.Array | None = None
 
     def joined(self, separator: str | None) -> pa.Array:
         """Each title, the separator and the text; one alone if the other is empty. None leaves titles out."""

@@ -11,7 +11,6 @@ from workplaces import read_json
 
 from pipeline import data
 from pipeline.config import BACKENDS, SOURCES
-from pipeline.data.sources import open_source
 from pipeline.encoders import Encoder, resolve
 from pipeline.models import CalibrationCorpus
 from pipeline.storage import Recipe, Store
@@ -54,7 +53,8 @@ def saved(bge_folder: Path, tmp_path: Path) -> Callable[..., Path]:
 def corpus(store: Store) -> CalibrationCorpus:
     """The sample's passages, as the data stage leaves them."""
     settings = SOURCES.make(source="sample")
-    made = store.make(Recipe("data", {}), lambda draft: data.load(open_source(settings), settings, draft))
+    source = data.identify(settings).source
+    made = store.make(Recipe("data", {}), lambda draft: data.load(source, settings, draft))
     return CalibrationCorpus({"sample": 1}, made.folder / "corpus.arrow")
 
 

@@ -16,7 +16,7 @@ from inside import resize
 
 from pipeline import InputError, formats
 from pipeline.config import SOURCES
-from pipeline.data.sources import open_source
+from pipeline.data import identify
 from pipeline.metrics import evaluate
 
 ROWS = [("q1", "d2", 1), ("q1", "d1", -2), ("q2", "d2", 0)]
@@ -125,7 +125,7 @@ def readers(tmp_path: Path) -> list[Callable[[bytes], formats.Judgments]]:
 
     def by_run(source: str, data: bytes) -> formats.Judgments:
         path.write_bytes(data)
-        return open_source(SOURCES.make(source=source, path=str(tmp_path))).judgments()
+        return identify(SOURCES.make(source=source, path=str(tmp_path))).source.judgments()
 
     def by_evaluate(data: bytes) -> formats.Judgments:
         path.write_bytes(data)

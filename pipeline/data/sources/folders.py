@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 NOTE = "note.txt"
 """In a folder: a line that every result on the collection shows."""
 MOST_NOTE = 300  # characters
+EXCLUDED = "excluded_ids"
+"""The field of a query that lists passages; in a CSV file, separated by spaces."""
 TABLE_COLUMNS = {
     "corpus_file": ("corpus_id", "corpus_text", "corpus_title"),
     "queries_file": ("query_id", "query_text"),
@@ -103,7 +105,7 @@ class FolderSource:
 
     def queries(self) -> Iterator[Batch]:
         """The queries."""
-        return read_texts(self.queries_file, self.id_field)
+        return read_texts(self.queries_file, self.id_field, excluded=EXCLUDED)
 
     def judgments(self) -> Judgments:
         """The judgments."""
@@ -217,7 +219,7 @@ class TableSource:
         """The rows of the file of queries; without ids the distinct texts."""
         each = self.settings
         if self.id_field is not None:
-            return _texts(each.queries_file, self.id_field, each.query_text)
+            return _texts(each.queries_file, self.id_field, each.query_text, excluded=EXCLUDED)
         texts = self._distinct_queries()
         numbers = np.arange(len(texts))
         names = tables.number_texts(texts, texts)
@@ -259,6 +261,9 @@ def _identity(file: str, columns: list[str | None]) -> JsonObject:
     return {"layout": "table", "form": tables.form_of(path), "columns": columns, "sha256": hashes}
 
 
-def _texts(file: str, ids: str, text: str, title: str | None = None) -> Iterator[Batch]:
-    wanted = [name for name in (ids, text, title) if name]
-    return (rows.texts(ids, text, title) for rows in tables.read_rows([Path(file)], wanted, ids=[ids]))
+def _texts(
+    file: str, ids: str, text: str, title: str | None = None, excluded: str | None = None
+) -> Iterator[Batch]:
+    wanted, lists = [name for name in (ids, text, title) if name], [excluded] if excluded else []
+    parts = tables.read_rows([Path(file)], wanted, lists, ids=[ids, *lists])
+    return (rows.texts(ids, text, title, excluded) for rows in parts)

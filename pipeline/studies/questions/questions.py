@@ -26,7 +26,8 @@ from pipeline.config import DataSettings
 from pipeline.config.data import PathSettings
 from pipeline.core.display import Bar, Progress, silent
 from pipeline.core.errors import InputError
-from pipeline.data.sources import folders, open_source
+from pipeline.data.loading import identify
+from pipeline.data.sources import folders
 from pipeline.encoders.http.client import Client, TooLargeError
 from pipeline.formats.given import write_collection
 from pipeline.storage.hashing import hash_json
@@ -120,12 +121,11 @@ def write_questions(
         InputError: The folder holds anything, no question was kept, or the server refuses.
     """
     check_new_folder(folder, "--output")
-    ids: list[str] = []
-    texts: list[str] = []  # titles in front
+    ids, texts = list[str](), list[str]()  # titles in front of texts
     if isinstance(data, PathSettings) and data.source in folders.LAYOUTS and Path(data.path).is_dir():
         batches = folders.open_corpus(data)  # a folder needs no queries for that
     else:
-        batches = open_source(data).passages()
+        batches = identify(data).source.passages()
     for batch in batches:
         ids += batch.ids.to_pylist()
         texts += batch.joined(" ").to_pylist()
