@@ -24,10 +24,10 @@ LINES: dict[str, int] = {
     "comparison": 1340,
     "config": 2620,
     "core": 1870,
-    "data": 2030,
+    "data": 2020,
     "encoders": 5840,
     "engines": 1300,
-    "formats": 1800,
+    "formats": 1790,
     "metrics": 1840,
     "models": 2350,
     "native": 3710,
@@ -38,8 +38,8 @@ LINES: dict[str, int] = {
     "search": 2570,
     "storage": 1330,
     "studies": 10830,
-    "spine": 31910,
-    "whole": 46450,
+    "spine": 31900,
+    "whole": 46440,
 }
 """The most lines of each package, of the modules at the top, of the spine and of the whole."""
 SETTINGS: dict[str, int] = {

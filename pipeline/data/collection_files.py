@@ -113,9 +113,8 @@ def open_texts(path: Path) -> Texts:
 def hash_rows(ids: pa.Array | pa.ChunkedArray, texts: pa.Array | pa.ChunkedArray, others: str = "") -> str:
     """A hash of rows of an id and a text, Arrow strings [n] without nulls, in any order: 64 hex digits.
 
-    It is the sum of the BLAKE2b hash of each row modulo 2^256, and of the hash of `others`, which are rows of
-    the same whole. It tells data apart that differ by accident; it does not withstand somebody who looks for
-    a collision.
+    It is the sum, modulo 2^256, of each row's BLAKE2b hash, and of `others`: the hash of further rows of the
+    same whole. It tells data apart that differ by accident, and does not withstand a search for collisions.
     """
     import pyarrow as pa
     import pyarrow.compute as pc

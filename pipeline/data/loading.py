@@ -242,7 +242,7 @@ def _read_corpus(
     """
     import pyarrow.compute as pc
 
-    batches, (total, unit) = _checked(source.passages, "passage"), source.size()
+    batches, (total, unit) = _checked(source.passages, "passage"), source.size
     if isinstance(config.corpus, int):
         with progress("drawing passages", total, unit) as bar:
             keep = _sample(batches, set(judged.to_pylist()), config.corpus, bar)

@@ -219,6 +219,8 @@ def write_collection(
 
 def _records(records: Any, what: str, ids: tuple[str, ...]) -> str:
     """JSON lines of ids, texts and titles."""
+    import pyarrow as pa
+
     if is_table(records):
         columns = columns_of(records, what, ids, TEXT)
         has_title = "title" in _names(records)
@@ -250,7 +252,7 @@ def _records(records: Any, what: str, ids: tuple[str, ...]) -> str:
             raise InputError(found, allowed="valid Unicode", fix="correct it") from None
         lines.append(line)
     kind = "passage" if what == "passages" else "query"
-    refuse_unfit_ids(names, kind, f"{what}, record {{}}".format)
+    refuse_unfit_ids(pa.array(names, pa.string()), kind, f"{what}, record {{}}".format)
     return "".join(lines)
 
 

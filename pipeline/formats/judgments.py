@@ -72,23 +72,19 @@ def make_judgments(
     if not len(grades):
         raise InputError(f"{origin}: has no judgments", fix="check the path and the split")
     queries, passages = queries.dictionary_encode(), passages.dictionary_encode()
-    query_rows, passage_rows = queries.indices.to_numpy(), passages.indices.to_numpy()
-    judgments = Judgments(
-        queries.dictionary, query_rows, passages.dictionary, passage_rows, grades, origin, unit, numbers
-    )
-    refuse_unfit_ids(
-        queries.dictionary, "query", lambda row: judgments.place(int(np.argmax(query_rows == row)))
-    )
-    refuse_unfit_ids(
-        passages.dictionary, "passage", lambda row: judgments.place(int(np.argmax(passage_rows == row)))
-    )
+    query_ids, query_rows = queries.dictionary, queries.indices.to_numpy()
+    passage_ids, passage_rows = passages.dictionary, passages.indices.to_numpy()
+    judgments = Judgments(query_ids, query_rows, passage_ids, passage_rows, grades, origin, unit, numbers)
+    place = judgments.place
+    refuse_unfit_ids(query_ids, "query", lambda row: place(int(np.argmax(query_rows == row))))
+    refuse_unfit_ids(passage_ids, "passage", lambda row: place(int(np.argmax(passage_rows == row))))
     fit = (grades >= LOWEST_GRADE) & (grades <= HIGHEST_GRADE)
     if not fit.all():
         row = int(np.argmin(fit))
-        found = f"{judgments.place(row)}: the grade is {grades[row]}"
+        found = f"{place(row)}: the grade is {grades[row]}"
         raise InputError(found, allowed=GRADE_RULE, fix="correct that grade")
     grades = grades.astype(np.int64 if np.array_equal(grades, np.floor(grades)) else np.float64)
-    pairs = query_rows.astype(np.int64) * len(passages.dictionary) + passage_rows
+    pairs = query_rows.astype(np.int64) * len(passage_ids) + passage_rows
     _, first, pair = np.unique(pairs, return_index=True, return_inverse=True)
     if (differs := grades != grades[first[pair]]).any():
         second = int(np.argmax(differs))

@@ -114,22 +114,17 @@ _UNFIT = r"[\x00-\x20\x{7f}-\x{a0}\p{Z}\x{feff}]|^$|^\p{Cf}|\p{Cf}$"
 """White space, control characters, a byte order mark, no character, an invisible one at an end (RE2)."""
 
 
-def refuse_unfit_ids(ids: pa.Array | list[str], what: str, place: Callable[[int], str]) -> None:
+def refuse_unfit_ids(ids: pa.Array, what: str, place: Callable[[int], str]) -> None:
     """Refuse ids that TREC files cannot hold, or that look like others, wherever they come from.
 
     Those are ids that are empty or longer than `ID_BYTES`, that hold white space, a control character or a
     byte order mark, that begin or end with another invisible character such as U+200B, and a query's with
     `#` in front: there a comment begins.
 
-    Args:
-        ids: Arrow strings [n].
-        what: "passage" or "query".
-        place: Gives the place of the id at a row, for the message.
+    `ids` are Arrow strings [n], `what` is "passage" or "query"; `place` gives the place of a row.
     """
-    import pyarrow as pa
     import pyarrow.compute as pc
 
-    ids = pa.array(ids, pa.string()) if isinstance(ids, list) else ids
     unfit = pc.match_substring_regex(ids, f"^#|{_UNFIT}" if what == "query" else _UNFIT)
     row = pc.index(pc.or_(unfit, pc.greater(pc.binary_length(ids), ID_BYTES)), True).as_py()
     if row < 0:
@@ -216,9 +211,7 @@ def read_blocks(path: Path | str, whole: bool = False) -> Iterator[Block]:
                 data += stream.readline()
                 if number == 1 and _FOREIGN.match(data):
                     raise _foreign(path, data)
-                data = data.removeprefix(_BYTE_ORDER_MARK)
-                if _BYTE_ORDER_MARK in data:
-                    data = data.replace(b"\n" + _BYTE_ORDER_MARK, b"\n")
+                data = data.removeprefix(_BYTE_ORDER_MARK).replace(b"\n" + _BYTE_ORDER_MARK, b"\n")
                 if not data.isascii():
                     data.decode()  # or UnicodeDecodeError
                 end = raw.tell() if raw.seekable() else position

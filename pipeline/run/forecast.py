@@ -147,7 +147,7 @@ def _lacking(benchmark: Benchmark, reads_hub: bool) -> tuple[dict[tuple[str, str
     ]
     if reads_hub:
         source = benchmark.retriever.identity.source
-        probes += [source.size, lambda: next(iter(source.queries()), None), source.judgments]
+        probes += [lambda: source.size, lambda: next(iter(source.queries()), None), source.judgments]
     files: dict[tuple[str, str], int] = {}
     with hub.no_downloads():
         for probe in probes:

@@ -221,10 +221,10 @@ def test_ids_hold_no_white_space_and_nothing_invisible_at_an_end() -> None:
     characters = [chr(code) for code in range(0x11000) if not 0xD800 <= code <= 0xDFFF]
     invisible = {one for one in characters if unicodedata.category(one) in ("Cc", "Cf") and one.split()}
     fit = [character for character in characters if character.split() and character not in invisible]
-    formats.refuse_unfit_ids(fit, "passage", str)
-    formats.refuse_unfit_ids(["\U0001f469\u200d\U0001f52c"], "passage", str)  # joined emoji
+    formats.refuse_unfit_ids(pa.array(fit), "passage", str)
+    formats.refuse_unfit_ids(pa.array(["\U0001f469\u200d\U0001f52c"]), "passage", str)  # joined emoji
     for character in set(characters) - {*fit}:
         for name in ("b" + character, *([character + "b"] if character in invisible else [])):
             with pytest.raises(InputError) as error:
-                formats.refuse_unfit_ids(["a", name, ""], "passage", str)
+                formats.refuse_unfit_ids(pa.array(["a", name, ""]), "passage", str)
             assert str(error.value).startswith(f"1: the passage's id is {name!r}. Allowed: 1 to 10,000 bytes")

@@ -34,6 +34,7 @@ class ToySource:
     def identity(self) -> dict[str, dict[str, Any]]:
         return {part: {"layout": "toy", "upper": self.upper} for part in ("corpus", "queries", "qrels")}
 
+    @property
     def size(self) -> tuple[int | None, str]:
         return len(PASSAGES), "passages"
 

@@ -43,6 +43,7 @@ class Source(Protocol):
         """
         ...
 
+    @property
     def size(self) -> tuple[int | None, str]:
         """The sum of `advance` over all batches of `passages`, None if unknown, and its unit."""
         ...

@@ -54,6 +54,7 @@ class CatalogueDataset:
         plain: JsonObject = {"layout": "ir_datasets", "id": self.name, "release": self.release}
         return {"corpus": plain, "queries": plain, "qrels": plain}
 
+    @property
     def size(self) -> tuple[int | None, str]:
         """The number of passages, if the catalogue has it."""
         return self._part("docs").docs_count(), "passages"

@@ -82,6 +82,7 @@ class FolderSource:
     queries_file: Path
     qrels_file: Path | None  # None without judgments
     note: str  # what the folder says of the collection: the first line of `note.txt`
+    size: tuple[int, str]  # bytes of the corpus file, and the unit
 
     def identity(self) -> dict[str, JsonObject]:
         """The three files' bytes."""
@@ -93,11 +94,6 @@ class FolderSource:
         if self.note:
             parts["qrels"]["note"] = self.note
         return parts
-
-    def size(self) -> tuple[int | None, str]:
-        """Bytes of the corpus file."""
-        file = self.corpus_file
-        return (file.stat().st_size if file.is_file() else None), "B"  # its reader refuses one that is gone
 
     def passages(self) -> Iterator[Batch]:
         """The corpus."""
@@ -145,7 +141,8 @@ def open_folder(settings: PathSettings | SampleSettings) -> FolderSource:
     noted = folder / NOTE
     text = noted.read_text(encoding="utf-8", errors="replace") if noted.is_file() else ""
     note = text.split("\n")[0].strip()[:MOST_NOTE]
-    return FolderSource(name, layout.id_field, corpus, queries, qrels[0] if qrels else None, note)
+    size = corpus.stat().st_size, "B"
+    return FolderSource(name, layout.id_field, corpus, queries, qrels[0] if qrels else None, note, size)
 
 
 def _file(layout: FolderLayout, folder: Path, part: str, split: str) -> Path:
@@ -194,6 +191,7 @@ class TableSource:
     settings: TableSettings
     id_field: str | None  # of queries; None if their distinct texts are numbered
     queries_file: Path
+    size: tuple[int, str]  # bytes of the file of passages, and the unit
 
     def identity(self) -> dict[str, JsonObject]:
         """The files' bytes, and the columns that are read."""
@@ -204,11 +202,6 @@ class TableSource:
             "queries": _identity(each.queries_file, [each.query_id, each.query_text]),
             "qrels": _identity(each.judgments_file, judged) if each.judgments_file else {"layout": "table"},
         }
-
-    def size(self) -> tuple[int | None, str]:
-        """Bytes of the file of passages."""
-        file = Path(self.settings.corpus_file)
-        return (file.stat().st_size if file.is_file() else None), "B"
 
     def passages(self) -> Iterator[Batch]:
         """The rows of the file of passages."""
@@ -252,7 +245,8 @@ def open_table(settings: TableSettings) -> TableSource:
         if path and not Path(path).is_file():
             found = f"data.{name} {path}: {'is a folder' if Path(path).is_dir() else 'no such file'}"
             raise InputError(found, allowed="a CSV, TSV, Parquet or JSON lines file", fix="check the path")
-    return TableSource(settings, settings.query_id, Path(settings.queries_file))
+    size = Path(settings.corpus_file).stat().st_size, "B"
+    return TableSource(settings, settings.query_id, Path(settings.queries_file), size)
 
 
 def _identity(file: str, columns: list[str | None]) -> JsonObject:

@@ -52,6 +52,7 @@ class Positives:
             corpus = positives = positives | {"positives_of": self._first_rows}
         return {"corpus": corpus, "queries": queries, "qrels": positives}
 
+    @property
     def size(self) -> tuple[int | None, str]:
         """Bytes of the corpus' files."""
         return sum(path.stat().st_size for path in self._corpus_files()), "B"

@@ -172,6 +172,7 @@ class RepoSource:
         qrels = self.qrels_part.identity() if self.qrels_part else both
         return {"corpus": corpus, "queries": queries, "qrels": qrels}
 
+    @property
     def size(self) -> tuple[int | None, str]:
         """Bytes of the corpus' files."""
         return self.corpus_part.size(), "B"
