@@ -76,7 +76,7 @@ class ModelTokenizer:
     settings: TokenizerSettings  # what it was made by
 
     def load(self) -> Tokenizer:
-        """The tokenizer; it neither pads nor truncates."""
+        """The tokenizer; it does not pad, and truncates at the model's side."""
         from tokenizers import Tokenizer
 
         return Tokenizer.from_file(str(self.path))
@@ -87,31 +87,15 @@ class ModelTokenizer:
         Raises:
             InputError: It is another one.
         """
-        name, loaded = self.settings.name, complete(tokenizer, self.settings)
-        if probe_of(loaded, name) != self.probe:
+        loaded, probe = complete(tokenizer, self.settings)
+        if probe != self.probe:
             raise InputError(
-                f"model '{name}': the library that runs it reads texts otherwise than AutoTokenizer does",
+                f"model '{self.settings.name}': the library that runs it reads texts otherwise than "
+                "AutoTokenizer does",
                 allowed="one tokenizer for vectors, chunks and counts of tokens",
                 fix="install the same versions of libraries wherever the model runs",
             )
         return loaded
-
-
-def probe_of(tokenizer: Tokenizer, name: str) -> str:
-    """The probe (see `ModelTokenizer`) of a tokenizer of the model `name`.
-
-    Raises:
-        InputError: It cannot encode a text.
-    """
-    side = (tokenizer.truncation or {}).get("direction", "right")
-    tokenizer.no_padding()
-    tokenizer.no_truncation()
-    try:
-        tokens = [encoding.ids for encoding in tokenizer.encode_batch(list(PROBE_TEXTS))]
-    except Exception as error:  # tokenizers raises this class itself
-        raise damaged(f"the tokenizer of model '{name}' cannot encode a text: {error}") from None
-    tokenizer.enable_truncation(512, direction=side)  # for the side alone
-    return hash_json([SCHEMA, side, tokens])
 
 
 def prepare_tokenizer(
@@ -119,11 +103,8 @@ def prepare_tokenizer(
 ) -> ModelTokenizer:
     """The tokenizer of a model, from the store of prepared models or made now.
 
-    Args:
-        files: The model's.
-        route: The kind of the module that takes the tokens, and the tokenizer's folder inside the model's.
-        settings: What it is made by, besides the files and the route.
-        cache: The folder of artifacts that is used where the user's store cannot be written.
+    A `route` is the kind of the module that takes the tokens, and the tokenizer's folder inside the model's.
+    `cache` is the folder of artifacts that is used where the user's store cannot be written.
 
     Raises:
         InputError: See `load_tokenizer`.
@@ -149,11 +130,11 @@ def _make(recipe: Recipe, store: Store, files: Files, folder: str, settings: Tok
     """Load a model's tokenizer and keep it; arguments as in `prepare_tokenizer`."""
 
     def build(draft: Draft) -> Facts:
-        tokenizer = load_tokenizer(files.small_files / folder, settings)
+        tokenizer, probe = load_tokenizer(files.small_files / folder, settings)
         with draft.file(FILE) as path:
             tokenizer.save(str(path))
         files.check_text_files()
-        return {"probe": probe_of(tokenizer, settings.name)}
+        return {"probe": probe}
 
     with machine.preparing():
         return store.make(recipe, build)
@@ -186,8 +167,8 @@ def _untruncated(tokenizer: ModelTokenizer) -> Tokenizer:
     return loaded
 
 
-def load_tokenizer(folder: Path, settings: TokenizerSettings) -> Tokenizer:
-    """The tokenizer of the model in `folder`.
+def load_tokenizer(folder: Path, settings: TokenizerSettings) -> tuple[Tokenizer, str]:
+    """The tokenizer of the model in `folder`, and its probe.
 
     Raises:
         InputError: It is damaged, or is not in the package tokenizers; or transformers takes one of another
@@ -245,12 +226,14 @@ def _load(folder: Path, settings: TokenizerSettings) -> PreTrainedTokenizerBase:
         raise damaged(f"the tokenizer of model '{settings.name}' cannot be loaded: {reason}") from error
 
 
-def complete(loaded: PreTrainedTokenizerBase | Tokenizer, settings: TokenizerSettings) -> Tokenizer:
-    """The tokenizer itself, or that inside one of transformers', changed to what the model needs.
+def complete(
+    loaded: PreTrainedTokenizerBase | Tokenizer, settings: TokenizerSettings
+) -> tuple[Tokenizer, str]:
+    """The tokenizer itself, or that inside one of transformers', as the model needs it, and its probe.
 
     Raises:
-        InputError: Transformers' has none inside, as a few are written in Python alone; or the end tokens are
-            unknown.
+        InputError: Transformers' has none inside, as a few are written in Python alone; it cannot encode a
+            text; or the end tokens are unknown.
     """
     from tokenizers import Tokenizer
 
@@ -261,13 +244,20 @@ def complete(loaded: PreTrainedTokenizerBase | Tokenizer, settings: TokenizerSet
             allowed="a tokenizer of the package tokenizers, as in tokenizer.json",
             fix="convert it, or encode elsewhere and set model.backend to precomputed",
         )
-    if not isinstance(loaded, Tokenizer):
-        tokenizer.enable_truncation(512, direction=loaded.truncation_side)  # for the side alone
     if settings.plain:
         tokenizer.post_processor = None  # a mean of word vectors takes no special tokens
     if any(settings.end_tokens):
         _add_end_tokens(tokenizer, settings)
-    return tokenizer
+    of_file = (tokenizer.truncation or {}).get("direction", "right")
+    side = getattr(loaded, "truncation_side", of_file)  # transformers' own
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    try:
+        tokens = [encoding.ids for encoding in tokenizer.encode_batch(list(PROBE_TEXTS))]
+    except Exception as error:  # tokenizers raises this class itself
+        raise damaged(f"the tokenizer of model '{settings.name}' cannot encode a text: {error}") from None
+    tokenizer.enable_truncation(512, direction=side)  # for the side alone
+    return tokenizer, hash_json([SCHEMA, side, tokens])
 
 
 def _add_end_tokens(tokenizer: Tokenizer, settings: TokenizerSettings) -> None:
