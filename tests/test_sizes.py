@@ -25,7 +25,7 @@ LINES: dict[str, int] = {
     "config": 2620,
     "core": 1870,
     "data": 2020,
-    "encoders": 5840,
+    "encoders": 5830,
     "engines": 1300,
     "formats": 1790,
     "metrics": 1840,
@@ -38,8 +38,8 @@ LINES: dict[str, int] = {
     "search": 2570,
     "storage": 1330,
     "studies": 10830,
-    "spine": 31900,
-    "whole": 46440,
+    "spine": 31890,
+    "whole": 46430,
 }
 """The most lines of each package, of the modules at the top, of the spine and of the whole."""
 SETTINGS: dict[str, int] = {

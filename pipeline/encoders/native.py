@@ -94,7 +94,7 @@ class NativeConversion(Conversion):
         elif network == "splade":
             same = Fp32Splade(weights)
         else:
-            same = Fp32M3(weights, model.output, model.normalize)
+            same = Fp32M3(weights, model.output)
         return Watch(model.name, same.vector, "int16", self.fix(model), tokenizer)
 
 
@@ -218,7 +218,6 @@ class NativeM3Backend(NativeRunner):
         others = np.ones(len(numbers), bool)
         others[texts[:-1]] = False  # CLS
         vectors = numbers[others]
-        if self.model.normalize:  # as torch does it
-            lengths = np.sqrt(np.einsum("nd,nd->n", vectors, vectors))
-            vectors = vectors / np.maximum(lengths, np.float32(1e-12))[:, None]
+        lengths = np.sqrt(np.einsum("nd,nd->n", vectors, vectors))
+        vectors = vectors / np.maximum(lengths, np.float32(1e-12))[:, None]  # as torch normalizes
         return RaggedRows(texts[1:] - np.arange(1, len(texts)), (np.ascontiguousarray(vectors),))

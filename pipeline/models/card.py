@@ -89,6 +89,7 @@ class ModelCard:
     tokenizer_length: int | None  # number of tokens that it allows
     has_chat_template: bool  # whether texts can be put into a template of a conversation
     config: Facts  # content of `config.json`
+    width: int | None  # the network's width, if no module changes it
     architectures: list[str]  # the network's classes in transformers, or in Python files of the model's own
     is_masked_language_model: bool  # whether the network gives a number for each word, at each token
     own_code: list[str]  # the classes of Python files in the folder that `config.json` names; sorted
@@ -114,9 +115,7 @@ class ModelCard:
 
 
 def read_card(files: Files, output: str, name: str) -> ModelCard:
-    """Read what a model declares; fetches small files only.
-
-    See `read_text_settings` for `output` and `name`.
+    """Read what a model's small files declare; see `read_text_settings` for `output` and `name`.
 
     Raises:
         InputError: The files are damaged, or ask for what no backend does.
@@ -134,12 +133,12 @@ def read_card(files: Files, output: str, name: str) -> ModelCard:
     texts = {at: read_text_settings(files, output, name, at) for at in dict.fromkeys(networks.values())}
     tokenizer = files.read_json(inside + "tokenizer_config.json", **TOKENIZER_TYPES)
     template = (files.small_files / "chat_template.jinja").is_file() or tokenizer.get("chat_template")
-    architectures = config.get("architectures") or []
-    tasks = config.get("lora_adaptations") or []
-    own_code = (config.get("auto_map") or {}).values()
+    architectures, own_code = config.get("architectures") or [], (config.get("auto_map") or {}).values()
+    tasks, width = config.get("lora_adaptations") or [], config.get("hidden_size")
+    kinds = [module.kind for module in modules]
     return ModelCard(
         modules=modules,
-        module_names=[module.kind for module in modules],
+        module_names=kinds,
         routes=routes,
         network_folder=networks["passages"],
         heads=tuple(head for head in HEADS if (files.small_files / head).is_file()),
@@ -150,6 +149,7 @@ def read_card(files: Files, output: str, name: str) -> ModelCard:
         tokenizer_length=int(tokenizer.get("model_max_length") or 0) or None,
         has_chat_template=bool(template),
         config=config,
+        width=width if isinstance(width, int) and {*kinds} <= {*WIDTH_PRESERVING} else None,
         architectures=architectures,
         is_masked_language_model=any(each.endswith("ForMaskedLM") for each in architectures),
         own_code=sorted(each for each in own_code if isinstance(each, str)),

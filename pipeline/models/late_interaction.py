@@ -22,9 +22,13 @@ class LateInteraction:
     that the library found the same.
     """
 
-    prompts: dict[Role, str]  # marker and prompt put before each text, by role
+    prompts: dict[Role, str]  # marker and prompt put before each text, by role; empty where there are none
     max_lengths: dict[Role, int]  # tokens kept of a text, by role; a role is left out if none is declared
     mean: bool  # whether a score is the mean over a query's tokens, not the sum
+
+
+M3 = LateInteraction({}, {}, mean=True)
+"""BGE-M3, as FlagEmbedding uses it."""
 
 
 def late_interaction(card: ModelCard, name: str) -> LateInteraction:

@@ -9,9 +9,8 @@ from importlib import metadata
 from pathlib import Path, PurePath
 from typing import ClassVar, Literal, NamedTuple
 
-from pipeline.core.display import cut
 from pipeline.core.records import ROLES, Facts, JsonObject, Role
-from pipeline.models.card import UNLIMITED, WIDTH_PRESERVING, ModelCard, max_positions
+from pipeline.models.card import UNLIMITED, ModelCard, max_positions
 from pipeline.models.files import TOKEN_IDS, Files, damaged
 from pipeline.models.onnx_file import OnnxFile
 from pipeline.models.tokenizer import ModelTokenizer, token_counter
@@ -35,8 +34,6 @@ DECLARING = (
     "config_sentence_transformers.json", "tokenizer.json", "tokenizer_config.json",
 )  # fmt: skip
 """Files that say how a model is used, in the model's folder or in that of its network."""
-POOLINGS = {"cls": "CLS", "last_token": "last-token"}
-"""Names of poolings in a sentence, where they differ from the setting's."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +56,7 @@ class ResolvedBase:
     def describe(self) -> str:
         """The settings that neither the model's files nor a default decide, and what does, as a clause."""
         shown = [
-            f"{name} {cut(repr(used.value), 120) if 'instruction' in name else used.value} ({used.source})"
+            f"{name} {repr(used.value) if 'instruction' in name else used.value} ({used.source})"
             for name, used in self.decided.items()
             if used.source not in ("model", "default")
         ]
@@ -83,37 +80,18 @@ class ResolvedModel(ResolvedBase):
     prompts: dict[Role, tuple[str, str]]  # for each role the strings put before and after each text
     max_lengths: dict[Role, int]  # for each role the number of tokens kept, at most the model's positions
     output: str = "dense"  # what is made of a text: `dense`, `sparse` or `multivector`
-    normalize: bool = False  # whether the backend scales vectors to length 1; dense ones stay as they come
     mean_over_tokens: bool = False  # whether a score is the mean over a query's token vectors, not the sum
     # What vectors are compared by, as the model's files declare it: `cosine`, `dot`, `euclidean` or
     # `manhattan`; "" if they do not, or if they scale vectors to length 1.
     similarity: str = ""
+    dimension: int | None = None  # number of dimensions of a dense vector, where it is known before loading
     truncate_dim: int | None = None  # number of dimensions kept of each vector (Matryoshka); None keeps all
     # For each role how many tokens at the beginning of a text are not pooled; empty where all are.
     skipped: dict[Role, int] = field(default_factory=dict)
+    guessed: str = ""  # the settings that are only defaults, as a clause; "" if there are none
     hint: str = ""  # what is likely a mistake in the config, as a clause; "" if nothing is
     onnx: OnnxFile | None = None  # the ONNX file that is run; None with another backend
     corpus: CalibrationCorpus | None = None  # passages that an int8 model is calibrated on
-
-    @property
-    def guessed(self) -> str:
-        """The settings that are only defaults, as a clause; "" where there are none."""
-        guesses = [name for name, used in self.decided.items() if used.source == "guess"]
-        if not guesses:
-            return ""
-        defaults = [f"{POOLINGS.get(self.pooling, self.pooling)} pooling"] if "pooling" in guesses else []
-        defaults += ["no instruction"] if any("instruction" in name for name in guesses) else []
-        settings = [f"model.{name.replace(' ', '_')}" for name in guesses]
-        advice = f"check the model card, then set {' and '.join(settings)}"
-        return f"using {' and '.join(defaults)} (guessed); {advice}"
-
-    @property
-    def dimension(self) -> int | None:
-        """The network's width, if no module, own code or joined pooling can change it, of dense vectors."""
-        width = self.card.config.get("hidden_size")
-        changes = not {*self.card.module_names} <= {*WIDTH_PRESERVING} or "+" in self.pooling
-        known = self.pooling and not changes and not self.trust_remote_code and isinstance(width, int)
-        return width if known else None
 
     @property
     def tokenizer_identity(self) -> JsonObject:

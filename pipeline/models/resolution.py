@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 from pipeline.config import EncoderSettings
 from pipeline.config.model import OnnxSettings
 from pipeline.core.errors import InputError, short_repr
-from pipeline.core.records import ROLES, Role, TextPair
+from pipeline.core.records import Role, TextPair
 from pipeline.models.card import (
     TASK_ADAPTERS,
     WIDTH_PRESERVING,
@@ -25,12 +26,12 @@ from pipeline.models.card import (
     read_card,
 )
 from pipeline.models.files import Files, damaged
-from pipeline.models.late_interaction import LateInteraction, late_interaction
+from pipeline.models.late_interaction import M3, LateInteraction, late_interaction
 from pipeline.models.model import Origin, ResolvedModel, SettingWithOrigin
 from pipeline.models.onnx_file import POOLINGS, TEXT_VECTORS, TOKEN_VECTORS, OnnxFile, find_onnx
-from pipeline.models.support import check_modules, check_torch, check_use
+from pipeline.models.support import check_support, check_torch
 from pipeline.models.text_settings import TASKS, TEXTS
-from pipeline.models.tokenizer import TokenizerSettings, prepare_tokenizer, token_counter
+from pipeline.models.tokenizer import ModelTokenizer, TokenizerSettings, prepare_tokenizer, token_counter
 
 PROMPT_NAMES: dict[Role, tuple[str, ...]] = {
     "queries": ("query", "retrieval.query", "Retrieval-query", "s2p_query"),
@@ -43,52 +44,42 @@ DEFAULT_LENGTH = 512
 """Tokens kept of a text where neither config nor model says how many: FlagEmbedding's default."""
 
 
+class Declared(NamedTuple):
+    """What decides the settings that the config leaves open."""
+
+    files: Files  # the model's, with those of its ONNX file
+    card: ModelCard  # what they say
+    family: Family | None  # what is known of a model of its name
+    late: LateInteraction | None  # how a multi-vector model is used; None for others
+    onnx: OnnxFile | None  # the file that is run; None with another backend
+
+
 def resolve_model(
     config: EncoderSettings, files: Files, device: str, precision: str, cache: Path | None
 ) -> ResolvedModel:
-    """Decide every setting of a model that the config leaves open.
+    """Decide every setting of a model that the config leaves open, or refuse the model.
 
-    Args:
-        config: A section `model`.
-        files: The model's.
-        device: What computes it, `cpu` or `cuda:N`.
-        precision: The number format that it computes in.
-        cache: Where the tokenizer is kept if the user's store cannot be written.
+    The tokenizer is kept in the folder `cache` if the user's store cannot be written.
     """
-    # of BGE-M3, FlagEmbedding adds no markers, scales vectors, and takes a mean over tokens
-    is_m3 = config.output == "multivector" and not config.as_sentence_transformers
-    card = read_card(files, "dense" if is_m3 else config.output, config.name)
-    if files.adapter:
-        check_torch(config, "is a PEFT adapter")
-    late = late_interaction(card, config.name) if config.output == "multivector" and not is_m3 else None
-    family, onnx = family_of(config.name) or family_of(files.base), None
-    if isinstance(config, OnnxSettings):
-        files, onnx = find_onnx(files, config.file, config.name)
-    elif not files.has_weights:
-        raise InputError(
-            f"model folder {files.small_files}: no weights (*.safetensors or *.bin), but an ONNX file",
-            fix="set model.backend to onnx",
-        )
-    else:
-        check_modules(config, card)
-        check_use(config, card, family)
-    choices, hint = _prompts(config, card, family, late)
-    prompts = {role: prompt for role, (prompt, _) in choices.items()}
-    lengths = _max_tokens(config, card, family, late)
-    pooling = _pooling(config, card, family, onnx) if config.output == "dense" else None
+    known = _read(config, files)
+    files, card, family = known.files, known.card, known.family
+    prompts, hint = _prompts(config, known)
+    pooling = _pooling(config, known) if config.output == "dense" else None
     end_tokens = card.end_tokens if pooling and pooling.value == "last_token" else ("", "")
     made_by = TokenizerSettings(config.name, config.trust_remote_code, end_tokens)
     routes = dict.fromkeys(card.routes.values())
     by_route = {route: prepare_tokenizer(files, route, made_by, cache) for route in routes}
     tokenizers = {role: by_route[route] for role, route in card.routes.items()}
+    lengths = _max_tokens(config, known, prompts, tokenizers)
+    keeps_width = pooling and "+" not in str(pooling.value) and not config.trust_remote_code
     model = ResolvedModel(
         name=config.name,
         files=files,
         identity=files.identity(config.output),
         precision=precision,
         device=device,
-        prompts=prompts,
-        max_lengths={role: int(lengths[role].value) for role in ROLES},
+        prompts={role: prompt for role, (prompt, _) in prompts.items()},
+        max_lengths={role: int(length.value) for role, length in lengths.items()},
         pad_id=card.pad_id,
         tokenizer=tokenizers["passages"],
         tokenizers=tokenizers,
@@ -96,20 +87,35 @@ def resolve_model(
         card=card,
         output=config.output,
         pooling=str(pooling.value) if pooling else "",
+        dimension=card.width if keeps_width else None,
         truncate_dim=(config.truncate_dim or card.settings.get("truncate_dim") or None) if pooling else None,
-        normalize=is_m3,
-        onnx=onnx,
+        onnx=known.onnx,
         similarity=_similarity(card) if pooling and card.similarity else "",
         hint=hint,
-        mean_over_tokens=late.mean if late else is_m3,
+        mean_over_tokens=known.late is not None and known.late.mean,
     )
     if not card.pools_prompt or (family and not family.pools_prompt):
         model = replace(model, skipped=_skipped(config, model))
-    for role in ROLES:
-        most_taken = 16 + 4 * len("".join(prompts[role]))  # a character has 4 bytes, so at most 4 tokens
-        if model.max_lengths[role] <= most_taken:
-            _check_room(model, role)
-    return replace(model, decided=_decided(config, model, choices, lengths, pooling))
+    decided = _decided(config, model, prompts, lengths, pooling)
+    guesses = [name for name, used in decided.items() if used.source == "guess"]
+    return replace(model, decided=decided, guessed=_advice(guesses, model.pooling) if guesses else "")
+
+
+def _read(config: EncoderSettings, files: Files) -> Declared:
+    """What is known of a model before its settings are decided; refuses one that would not run as it says."""
+    is_m3 = config.output == "multivector" and not config.as_sentence_transformers
+    card = read_card(files, "dense" if is_m3 else config.output, config.name)
+    if files.adapter:
+        check_torch(config, "is a PEFT adapter")
+    late, onnx = None, None
+    if config.output == "multivector":
+        late = M3 if is_m3 else late_interaction(card, config.name)
+    family = family_of(config.name) or family_of(files.base)
+    if isinstance(config, OnnxSettings):
+        files, onnx = find_onnx(files, config.file, config.name)
+    else:
+        check_support(config, files, card, family)
+    return Declared(files, card, family, late, onnx)
 
 
 def _similarity(card: ModelCard) -> str:
@@ -132,19 +138,6 @@ def _skipped(config: EncoderSettings, model: ResolvedModel) -> dict[Role, int]:
     return skipped
 
 
-def _check_room(model: ResolvedModel, role: Role) -> None:
-    """Refuse a length that special tokens and the instruction fill: tokenizers then cut nothing at all."""
-    length = model.max_lengths[role]
-    (taken,) = token_counter(model.tokenizers[role])(["".join(model.prompts[role])])
-    if length <= taken:
-        raise InputError(
-            f"model '{model.name}' keeps {length} tokens of {role}, and special tokens and the "
-            f"instruction take {taken}",
-            allowed=f"{taken + 1} or more",
-            fix=f"set model.{SINGULAR[role]}_max_length, or max_seq_length in the model's files",
-        )
-
-
 def _decided(
     config: EncoderSettings,
     model: ResolvedModel,
@@ -162,8 +155,7 @@ def _decided(
         decided[f"{SINGULAR[role]} instruction"] = SettingWithOrigin(instruction, source)
     for role, length in lengths.items():
         decided[f"tokens of a {SINGULAR[role]}"] = length
-    by_config = model.precision == config.precision
-    source = config.source_of("precision") if by_config else "device"
+    source = config.source_of("precision") if model.precision == config.precision else "device"
     decided["precision"] = SettingWithOrigin(model.precision, source)
     if onnx:
         decided["precision"] = SettingWithOrigin(" and ".join(onnx.formats), "model")
@@ -183,14 +175,23 @@ def _decided(
     return decided | {name: SettingWithOrigin(*used) for name, used in unusual.items() if used[0]}
 
 
-def _prompts(
-    config: EncoderSettings, card: ModelCard, family: Family | None, late: LateInteraction | None
-) -> tuple[dict[Role, tuple[TextPair, Origin]], str]:
+def _advice(guesses: list[str], pooling: str) -> str:
+    """The settings that are only defaults, by their names in reports, and what to do, as a clause."""
+    in_words = {"cls": "CLS", "last_token": "last-token"}
+    defaults = [f"{in_words.get(pooling, pooling)} pooling"] if "pooling" in guesses else []
+    defaults += ["no instruction"] if any("instruction" in name for name in guesses) else []
+    settings = [f"model.{name.replace(' ', '_')}" for name in guesses]
+    advice = f"check the model card, then set {' and '.join(settings)}"
+    return f"using {' and '.join(defaults)} (guessed); {advice}"
+
+
+def _prompts(config: EncoderSettings, known: Declared) -> tuple[dict[Role, tuple[TextPair, Origin]], str]:
     """For each role the strings before and after a text: from the config, else the files, else the family.
 
     For a model that sentence-transformers saved without prompts, none is known. The second value is a clause
     that says which instructions of the config lack the model's final blank; "" if none does.
     """
+    card, family, late = known.card, known.family, known.late
     declared = card.settings.get("prompts") or {}
     for key, prompt in declared.items():
         if prompt is not None and not isinstance(prompt, str):
@@ -203,7 +204,7 @@ def _prompts(
         names = [key for key in PROMPT_NAMES[role] if key in declared]
         of_model = next((declared[key] for key in names if declared[key] is not None), "")
         if late:
-            of_model = late.prompts[role]
+            of_model = late.prompts.get(role, of_model)
         of_family: str = getattr(family, name, "")
         template = family.query_format if family and role == "queries" else "{}{}"
         if given is not None:
@@ -223,14 +224,18 @@ def _prompts(
 
 
 def _max_tokens(
-    config: EncoderSettings, card: ModelCard, family: Family | None, late: LateInteraction | None
+    config: EncoderSettings,
+    known: Declared,
+    prompts: Mapping[Role, tuple[TextPair, Origin]],
+    tokenizers: Mapping[Role, ModelTokenizer],
 ) -> dict[Role, SettingWithOrigin]:
     """How many tokens are kept of a text, by role: the config's number, else the model's, else 512.
 
     It is at most the number of the model's positions, what its family was trained for and what a ColBERT-like
-    model declares, `late`. It is the same for every backend: sentence-transformers' own default is what the
-    model declares, FlagEmbedding's 512, so scores of one model by the two differ for no other reason.
+    model declares. It is the same for every backend: sentence-transformers' own default is what the model
+    declares, FlagEmbedding's 512, so scores of one model by the two differ for no other reason.
     """
+    card, family, late = known.card, known.family, known.late
     lengths, positions = {}, max_positions(card.config)
     for role, singular in SINGULAR.items():
         configured: int | None = getattr(config, f"{singular}_max_length")
@@ -250,30 +255,44 @@ def _max_tokens(
             (family.max_length if family else None, "family"),
             (most, "model"),
         ]
-        known = (SettingWithOrigin(limit, source) for limit, source in limits if limit)
-        lengths[role] = min(known, key=lambda each: each.value)
+        numbers = (SettingWithOrigin(limit, source) for limit, source in limits if limit)
+        lengths[role] = min(numbers, key=lambda each: each.value)
+        length, instruction = int(lengths[role].value), "".join(prompts[role][0])
+        if length <= 16 + 4 * len(instruction):  # a character has 4 bytes, so at most 4 tokens
+            _check_room(config.name, role, length, instruction, tokenizers[role])
     return lengths
 
 
-def _pooling(
-    config: EncoderSettings, card: ModelCard, family: Family | None, onnx: OnnxFile | None
-) -> SettingWithOrigin:
+def _check_room(name: str, role: Role, length: int, instruction: str, tokenizer: ModelTokenizer) -> None:
+    """Refuse a length that special tokens and the instruction fill: tokenizers then cut nothing at all."""
+    (taken,) = token_counter(tokenizer)([instruction])
+    if length <= taken:
+        raise InputError(
+            f"model '{name}' keeps {length} tokens of {role}, and special tokens and the instruction take "
+            f"{taken}",
+            allowed=f"{taken + 1} or more",
+            fix=f"set model.{SINGULAR[role]}_max_length, or max_seq_length in the model's files",
+        )
+
+
+def _pooling(config: EncoderSettings, known: Declared) -> SettingWithOrigin:
     """The pooling of the config, else the card, else the family, else the backend's library."""
+    card = known.card
     causal = any(name.endswith("ForCausalLM") for name in card.architectures)
     default = "last_token" if causal else "mean" if config.as_sentence_transformers else "cls"
     choices: list[tuple[str | None, Origin]] = [
         (config.pooling, "config"),
         (card.pooling, "model"),
-        (family.pooling if family else None, "family"),
+        (known.family.pooling if known.family else None, "family"),
         (default, "guess"),
     ]
     pooling = next(SettingWithOrigin(value, source) for value, source in choices if value)
-    if onnx:
-        return _pooling_of_file(config, card, pooling, onnx)
-    if not config.as_sentence_transformers and pooling.value not in ("cls", "mean", "last_token"):
+    if known.onnx:
+        return _pooling_of_file(config, card, pooling, known.onnx)
+    if not config.as_sentence_transformers and pooling.value not in POOLINGS:
         raise InputError(
             f"model '{config.name}' declares pooling '{pooling.value}'",
-            allowed="cls, mean, last_token",
+            allowed=", ".join(POOLINGS),
             fix="set model.backend to sentence-transformers, or model.pooling to what it was trained with",
         )
     return pooling

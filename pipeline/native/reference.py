@@ -173,9 +173,9 @@ class Fp32Splade(Fp32Model):
 class Fp32M3(Fp32Model):
     """The same of BGE-M3; its vector has a weight for each word, or is all tokens' vectors in one row."""
 
-    def __init__(self, weights: Path, output: str, normalize: bool) -> None:
+    def __init__(self, weights: Path, output: str) -> None:
         super().__init__(weights, "")
-        self.output, self.normalize = output, normalize
+        self.output = output
 
     def _read(self, hidden: Float32, ids: Int32) -> Float32:
         numbers: Float32 = hidden @ self.small["head.weight"].T + self.small["head.bias"]
@@ -185,8 +185,7 @@ class Fp32M3(Fp32Model):
             words[self.small["head.unused"]] = 0
             return words
         vectors = numbers[1:]
-        if self.normalize:
-            vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+        vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
         return vectors.reshape(-1)
 
 

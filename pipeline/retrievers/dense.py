@@ -62,15 +62,15 @@ class Dense(EncodingRetriever):
 
     @override
     def check(self) -> None:
-        whole, kept = self._dimensions
-        if whole and kept:
-            vector_shards.check_dimensions(kept, whole)
+        model = self.source.model
+        if model and model.dimension and model.truncate_dim:
+            vector_shards.check_dimensions(model.truncate_dim, model.dimension)
         index, search = self.config.index, self.config.search
         check_gpus(f"search.device: {search.device}", [search.device], "search.device")
         if index.factory != FLAT or search.parameters:  # Flat fits any vectors
             from pipeline.search.faiss_index import check_index
 
-            check_index(index.factory, index.metric, search.parameters, kept)
+            check_index(index.factory, index.metric, search.parameters, self._dimensions[1])
 
     @override
     def check_collection(self, collection: Collection) -> None:

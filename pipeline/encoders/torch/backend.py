@@ -237,17 +237,14 @@ def _in_fp32(load: Load, model: ResolvedModel, tokens: Sequence[Int32]) -> Probe
     return Probes.by(load(replace(model, precision="fp32", device="cpu"), None), tokens)
 
 
-def packed_tokens(vectors: torch.Tensor, kept: torch.Tensor, normalize: bool) -> torch.Tensor:
+def packed_tokens(vectors: torch.Tensor, kept: torch.Tensor) -> torch.Tensor:
     """Token vectors packed as float32 [b, n, dimension + 1]; the last number is 1 where one is kept.
 
-    `vectors` are [b, n, dimension], `kept` is [b, n]; with `normalize` they are scaled to length 1.
+    `vectors` are [b, n, dimension], `kept` is [b, n].
     """
     import torch
 
-    vectors = vectors.float()
-    if normalize:
-        vectors = torch.nn.functional.normalize(vectors, dim=-1)
-    return torch.cat([vectors, kept[..., None].float()], dim=-1)
+    return torch.cat([vectors.float(), kept[..., None].float()], dim=-1)
 
 
 def unpacked_tokens(tokens: Float32) -> RaggedRows:

@@ -153,7 +153,8 @@ class M3Backend(_Network):
         import torch
 
         if self.model.output == "multivector":
-            return packed_tokens(self.linear(hidden[:, 1:]), texts.mask[:, 1:], self.model.normalize)
+            vectors = self.linear(hidden[:, 1:]).float()
+            return packed_tokens(torch.nn.functional.normalize(vectors, dim=-1), texts.mask[:, 1:])
         weights = torch.relu(self.linear(hidden)).squeeze(-1).float() * texts.mask
         return torch.stack([texts.ids.to(torch.int32).view(torch.float32), weights], dim=1)
 

@@ -253,7 +253,7 @@ class MultiVectorEncoderBackend(_LibraryBackend):
             self.masks.padded = True
             features = self._expanded(texts.ids, texts.mask)
         features = self.network(features, task=TASKS[role])
-        return packed_tokens(features["token_embeddings"], features["attention_mask"], self.model.normalize)
+        return packed_tokens(features["token_embeddings"], features["attention_mask"])
 
     @override
     def finish(self, count: int, computed: Float32) -> RaggedRows:
