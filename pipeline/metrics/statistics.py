@@ -60,11 +60,6 @@ class Estimate:
     means: Float64  # m of each
     errors: Float64  # standard errors: the root of Σ w_c² · s_c² / n_c
     freedom: Float64  # degrees of freedom of the variance: `_pooled`
-    # Two-sided p of M = 0: of one collection of differences the paired t-test (Student 1908), as by
-    # `scipy.stats.ttest_rel`; of several that of M over its error (Welch, Biometrika 34, 1947). It is 1 for a
-    # column of zeros and where a collection has one query, as its spread is not known; 0 if all queries
-    # differ by exactly the same amount, as in SciPy.
-    p: Float64
     wide_errors: Float64  # wide_errors, wide_freedom: the same with the spread that ties may hide
     wide_freedom: Float64
     # int [columns]: the values that differ from the most common one of their collection; of each collection
@@ -76,7 +71,26 @@ class Estimate:
     # M ± t · wide error, t the quantile of Student's t; within the range. Of values that are all the lowest
     # or the highest of the range, `_score_intervals`.
     intervals: list[Interval]
-    ends: list[Ends]  # the same, as two values of each
+
+    @property
+    def ends(self) -> list[Ends]:
+        """The ends of `intervals`, as two values of each."""
+        return [interval or (None, None) for interval in self.intervals]
+
+    @property
+    def p(self) -> Float64:
+        """Two-sided p of M = 0, float64 [columns].
+
+        Of one collection of differences that of the paired t-test (Student 1908), as by
+        `scipy.stats.ttest_rel`; of several that of M over its error (Welch, Biometrika 34, 1947). It is 1 for
+        a column of zeros and where a collection has one query, as its spread is not known; 0 if all queries
+        differ by exactly the same amount, as in SciPy.
+        """
+        from scipy.special import stdtr
+
+        with np.errstate(divide="ignore", invalid="ignore"):
+            p = 2 * stdtr(np.maximum(self.freedom, 1), -np.abs(self.means) / self.errors)
+        return np.where((self.means != 0) & (self.freedom > 0), p, 1.0)
 
 
 def estimate(
@@ -96,25 +110,23 @@ def estimate(
         high: The highest, which a lost query loses. Both clip intervals; with a `low` of 0, columns of one
             collection that hold `low` and `high` alone get Wilson's interval.
     """
-    from scipy.special import stdtr, stdtrit
+    from scipy.special import stdtrit
 
     sizes = np.array([[len(values)] for values in strata])
     if not sizes.all():
         raise ValueError("no query to estimate a mean from")
-    # columns are divided by a power of two, so that no square is too large or too small for a float
-    widest, power = np.frexp(np.max([np.abs(values).max(axis=0) for values in strata], axis=0))
-    strata = [np.ldexp(values, -power) for values in strata]
-    lowest, highest = (np.ldexp(np.asarray(end, float), -power) for end in (low, high))
+    widest = np.max([np.abs(values).max(axis=0) for values in strata], axis=0)
+    lowest, highest = (np.full(widest.shape, end, np.float64) for end in (low, high))
     means = weights @ np.stack([values.mean(axis=0) for values in strata])
-    deviations = np.stack([values.std(axis=0, ddof=min(len(values) - 1, 1)) for values in strata])
+    # values are divided by a power of two, so that no square is too large or too small for a float
+    power = np.frexp(widest)[1]
+    deviations = [np.ldexp(v, -power).std(axis=0, ddof=min(len(v) - 1, 1)) for v in strata]
     # the roots of each collection's part of the variance
-    roots = deviations / np.sqrt(sizes) * weights[:, None]
+    roots = np.ldexp(deviations, power) / np.sqrt(sizes) * weights[:, None]
     errors, freedom = _pooled(roots, sizes)
     # for intervals, with the spread that ties may hide; p takes `errors`
     wide_roots, others = _with_hidden_spread(roots, strata, weights, hidden)
     wide_errors, wide_freedom = _pooled(wide_roots, sizes)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        p = 2 * stdtr(np.maximum(freedom, 1), -np.abs(means) / errors)
     reach = stdtrit(np.maximum(wide_freedom, 1), (1 + CONFIDENCE) / 2) * wide_errors
     bounds = np.clip([means - reach, means + reach], lowest, highest)
     binary = (len(strata) == 1) & (lowest == 0) & (highest > 0) & np.isfinite(highest)
@@ -123,20 +135,9 @@ def estimate(
         bounds[:, binary] = _score_intervals(means[binary], highest[binary], len(strata[0]))
     lost = np.where(np.isfinite(highest), highest, widest)
     shown = bool(sizes.sum() >= SHOWN_FROM and sizes.min() > 1)
-    ends = np.ldexp(bounds.T, power[:, None]).tolist()
-    intervals = [(start, end) if shown else None for start, end in ends]
-    return Estimate(
-        means=np.ldexp(means, power),
-        errors=np.ldexp(errors, power),
-        freedom=freedom,
-        p=np.where((means != 0) & (sizes.min() > 1), p, 1.0),
-        wide_errors=np.ldexp(wide_errors, power),
-        wide_freedom=wide_freedom,
-        others=others.sum(axis=0),
-        fragile=(reach <= lost * np.max(weights[:, None] / sizes)) & ~binary & shown,
-        intervals=intervals,
-        ends=[interval or (None, None) for interval in intervals],
-    )
+    fragile = (reach <= lost * np.max(weights[:, None] / sizes)) & ~binary & shown
+    intervals: list[Interval] = [(start, end) if shown else None for start, end in bounds.T.tolist()]
+    return Estimate(means, errors, freedom, wide_errors, wide_freedom, others.sum(axis=0), fragile, intervals)
 
 
 def _score_intervals(means: Float64, highest: Float64, n_queries: int) -> Float64:
@@ -166,13 +167,12 @@ def _with_hidden_spread(
     variance w_c² · s_c² / n_c, whose root is in `roots`. Both results are [collections, columns], the second
     int64, which counts at most `MANY_OTHERS` values.
     """
-    others = np.full(roots.shape, MANY_OTHERS)
+    others = np.zeros(roots.shape, np.int64)
     for row, values in enumerate(strata):
         n_queries, in_order = len(values), np.sort(values, axis=0)
-        for j in reversed(range(min(MANY_OTHERS, n_queries))):
-            # all but j are equal if, in order, two that are n - 1 - j places apart are
-            all_but_j_equal = (in_order[: j + 1] == in_order[n_queries - 1 - j :]).any(axis=0)
-            others[row, all_but_j_equal] = j
+        for j in range(min(MANY_OTHERS, n_queries)):
+            # more than j differ unless, in order, two that are n - 1 - j places apart are equal
+            others[row] += (in_order[: j + 1] != in_order[n_queries - 1 - j :]).all(axis=0)
     widest = np.max([np.ptp(values, axis=0) for values in strata], axis=0)
     sizes = np.array([[len(values)] for values in strata])
     few = others < RULE_OF_THREE

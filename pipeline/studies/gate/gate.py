@@ -31,7 +31,7 @@ from pipeline.metrics.paired import (
     paired_tests,
     queries_needed,
 )
-from pipeline.metrics.statistics import Ends, Estimate, Strata
+from pipeline.metrics.statistics import Estimate, Interval, Strata
 from pipeline.results.result import Result, refuse_edited
 from pipeline.results.tables import collection_notes
 from pipeline.studies.gate.betting import Bets
@@ -432,11 +432,11 @@ def _by_bets(sample: Sample, estimated: Estimate, scales: Float64) -> MeasureTes
     not_worse = sample.corrected(np.array([bets.p_value(-margin) for bets in better]))
     is_worse = sample.corrected(np.array([bets.p_value(margin) for bets in worse]))
     means = estimated.means
-    ends: list[Ends] = [(better[i].lower_bound(alpha), -worse[i].lower_bound(alpha)) for i in columns]
+    ends: list[Interval] = [(better[i].lower_bound(alpha), -worse[i].lower_bound(alpha)) for i in columns]
     detectable = means - [bets.lower_bound(sample.level) for bets in better]
     needed = np.full(len(columns), inf)
     for i in np.flatnonzero(np.minimum(not_worse, is_worse) >= alpha).tolist():
         needed[i] = better[i].times_needed(means[i] - margin, sample.level) * sample.queries
     never = np.zeros(len(columns), np.bool_)
-    bounded = replace(estimated, ends=ends, fragile=never)
+    bounded = replace(estimated, intervals=ends, fragile=never)
     return MeasureTests(bounded, not_worse, is_worse, never, never, detectable, needed)
