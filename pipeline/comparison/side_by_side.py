@@ -34,9 +34,8 @@ from pipeline.metrics.statistics import (
     pool_draws,
 )
 from pipeline.results.folder import CollectionResult
-from pipeline.results.records import Metrics
+from pipeline.results.records import Metrics, kinds_of
 from pipeline.results.result import Result
-from pipeline.retrievers.sections import SECTIONS
 
 OVER = ("over_collections_low", "over_collections_high", "rank_over_low", "rank_over_high")
 OF_ONE = ("passages_per_second", "queries_per_second")
@@ -169,9 +168,8 @@ class Comparison(Tabular):
             shown.append(tables.each_collection(self.measure, self.pairs))
         notes = [*shown[-1].notes, *(f"Note: {note}." for note in self.notes)]
         shown[-1] = replace(shown[-1], notes=notes)
-        held = {key for each in self.records.values() for key in each.model_extra or {} if not self.of_suites}
-        for key, kind in SECTIONS.items():
-            if kind.in_comparisons and key in held:
+        for kind in [] if self.of_suites else kinds_of(self.records.values()):
+            if kind.in_comparisons:
                 shown += kind.tables(self.records, self.measure)
         return [*shown, *self._past()]
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from operator import attrgetter
-from typing import Annotated, ClassVar, Literal, NamedTuple, Protocol, Self, TypeVar
+from typing import Annotated, ClassVar, Literal, NamedTuple, Protocol, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from pipeline.core.table import Column, FilledColumn, Table, right, table_of
 
-S = TypeVar("S", bound="ReportSection")
 Name = Annotated[str, Field(min_length=1)]
 
 
@@ -141,7 +140,7 @@ class Cost(NamedTuple):
 
 
 class ResultFigures(Protocol):
-    """A result, as its sections see it: the content of `metrics.json`."""
+    """A result, as its sections see it: the content of `metrics.json`. They are attributes, by their keys."""
 
     @property
     def passages(self) -> int:
@@ -155,10 +154,6 @@ class ResultFigures(Protocol):
 
     def stage(self, name: str) -> StageRow:
         """The row of a stage; one without figures where there is none."""
-        ...
-
-    def section(self, kind: type[S]) -> S | None:
-        """What a kind of retriever reports; None where it does not."""
         ...
 
 
@@ -178,11 +173,13 @@ def mean_columns(measures: Collection[str], rankings: Collection[Mapping[str, fl
     return [(right(name), [means.get(name) for means in rankings]) for name in measures]
 
 
-class ReportSection(Record):
+class ReportSection(BaseModel):
     """What a kind of retriever reports besides the measures: the value of one key of `metrics.json`.
 
-    `pipeline.retrievers.sections` lists all of them.
+    `Metrics` of `pipeline.results.records` has a field for each.
     """
+
+    model_config = ConfigDict(frozen=True)
 
     key: ClassVar[str]
     heading: ClassVar[str] = ""
@@ -200,7 +197,7 @@ class ReportSection(Record):
     @classmethod
     def of_each(cls, results: Mapping[str, ResultFigures]) -> dict[str, Self]:
         """The section of each result that has it, by the result's name."""
-        sections = {name: record.section(cls) for name, record in results.items()}
+        sections = {name: getattr(record, cls.key) for name, record in results.items()}
         return {name: section for name, section in sections.items() if section is not None}
 
     @classmethod

@@ -147,9 +147,6 @@ def read_record(folder: Path, name: str, record: type[R], fix: str = RUN_AGAIN) 
         return record.model_validate_json((folder / name).read_bytes(), strict=True)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-    if first["type"] == "value_error":
-        where, _, why = first["msg"].removeprefix("Value error, ").partition(": ")
-        raise _unusable(folder, f"is damaged: {where} in {name}: {why}", fix)
     if not first["loc"]:
         raise _unusable(folder, f"is damaged: {name} is not a JSON object ({first['msg']})", fix)
     where = ".".join(map(str, first["loc"]))

@@ -5,21 +5,19 @@ Keys that may be absent, because nothing was measured, have a default. Keys that
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
-from typing import Annotated, Self, TypeVar
+from collections.abc import Iterable, Mapping
+from typing import Annotated
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field
 
 from pipeline.core.records import Facts
 from pipeline.core.result_records import Cost, Hardware, Name, Record, ReportSection, StageRow
 from pipeline.metrics.presentation import Caveats
 from pipeline.results.published import ScoreCheck
-from pipeline.retrievers.composition import FusedRankings
+from pipeline.retrievers.composition import FirstStage, FusedRankings, FusionFacts, Reranking
 from pipeline.retrievers.costs import VectorsCost, cost_of
-from pipeline.retrievers.sections import SECTIONS
-
-S = TypeVar("S", bound=ReportSection)
+from pipeline.retrievers.sections import AgainstExact, ApproximateIndex, Chunking, Sparsity
+from pipeline.retrievers.truncation import Truncation
 
 
 class JudgedShare(Record):
@@ -44,8 +42,7 @@ class ModelRun(Record):
 class Metrics(Caveats):
     """The content of `metrics.json`: means and their 95% intervals by measure, and the stages in order.
 
-    What only some kinds of retrievers report is kept as `ReportSection`s; see `section`. The `notes` say what
-    to know of the measures, but for what the `sections` say.
+    The `notes` say what to know of the measures, but for what the `sections` say.
     """
 
     name: Name
@@ -59,42 +56,32 @@ class Metrics(Caveats):
     unjudged: dict[str, JudgedShare] = Field({})
     stages: tuple[StageRow, ...]
     expected: tuple[ScoreCheck, ...] = ()  # published scores that the config gave, each with its verdict
-
-    @model_validator(mode="after")
-    def _read_sections(self) -> Self:
-        extra = self.model_extra or {}
-        for key in extra.keys() & SECTIONS.keys():
-            content = {"parts": extra[key]} if isinstance(extra[key], list) else extra[key]
-            try:
-                if not isinstance(content, ReportSection):
-                    extra[key] = SECTIONS[key].model_validate_json(json.dumps(content), strict=True)
-            except ValidationError as error:
-                first = error.errors(include_url=False)[0]
-                where = ".".join(map(str, (key, *first["loc"])))
-                raise ValueError(f"'{where}': {first['msg']}") from None
-        return self
-
-    def section(self, kind: type[S]) -> S | None:
-        """What a kind of retriever reports; None where it does not."""
-        section = (self.model_extra or {}).get(kind.key)
-        return section if isinstance(section, kind) else None
+    # What only some kinds of retrievers report, in the order in which their tables are shown.
+    vectors: VectorsCost | None = None
+    chunks: Chunking | None = None
+    index: ApproximateIndex | None = None
+    against_exact: AgainstExact | None = None
+    sparsity: Sparsity | None = None
+    of: FusedRankings | None = None
+    fusion: FusionFacts | None = None
+    first_stage: FirstStage | None = None
+    reranking: Reranking | None = None
+    truncation: Truncation | None = None
 
     @property
     def sections(self) -> list[ReportSection]:
-        """All that kinds of retrievers report, in the order of `SECTIONS`."""
-        extra = self.model_extra or {}
-        return [extra[key] for key in SECTIONS if extra.get(key) is not None]
+        """All that its kind of retriever reports, in that order."""
+        return [section for _, section in self if isinstance(section, ReportSection)]
 
     @property
     def all_stages(self) -> tuple[StageRow, ...]:
         """The stages of the parts, whose names begin with the part's number, among the result's own."""
-        fused = self.section(FusedRankings)
-        return (*self.stages[:1], *(fused.stages_of_parts if fused else ()), *self.stages[1:])
+        return (*self.stages[:1], *(self.of.stages_of_parts if self.of else ()), *self.stages[1:])
 
     @property
     def cost(self) -> Cost:
         """What the result cost, by the figures of its stages and what its sections correct in them."""
-        cost = cost_of(self.stages, self.passages, self.section(VectorsCost))
+        cost = cost_of(self.stages, self.passages, self.vectors)
         for section in self.sections:
             cost = section.corrected(cost, self.passages)
         return cost
@@ -102,6 +89,12 @@ class Metrics(Caveats):
     def stage(self, name: str) -> StageRow:
         """The row of a stage; one without figures where there is none."""
         return next((row for row in self.stages if row.stage == name), StageRow(stage=name))
+
+
+def kinds_of(results: Iterable[Metrics]) -> list[type[ReportSection]]:
+    """The class of each section that some result has, in the order of the fields of `Metrics`."""
+    held = {section.key: type(section) for result in results for section in result.sections}
+    return [held[key] for key in Metrics.model_fields if key in held]
 
 
 class SettingRecord(Record):

@@ -12,10 +12,7 @@ from pipeline.core.result_records import columns_of
 from pipeline.core.table import Cell, Column, FilledColumn, Table, right, table_of
 from pipeline.metrics.presentation import NO_INTERVAL, measure_table
 from pipeline.results.published import VERDICTS, ScoreCheck, decimals
-from pipeline.results.records import Metrics
-from pipeline.retrievers.composition import FirstStage
-from pipeline.retrievers.sections import SECTIONS, AgainstExact
-from pipeline.retrievers.truncation import Truncation
+from pipeline.results.records import Metrics, kinds_of
 
 WIDE = 80
 """A terminal of fewer characters shows less of each stage."""
@@ -38,11 +35,9 @@ def result_table(record: Metrics) -> Table:
     published = {
         check.measure: (check.expected, check.verdict) for check in record.expected if check.got is not None
     }
-    first = record.section(FirstStage)
-    table = measure_table(
-        f"{record.name}: {queries}, {passages}",
-        record.metrics, record.intervals, record.fragile, judged, published, first.metrics if first else {},
-    )  # fmt: skip
+    before = record.first_stage.metrics if record.first_stage else {}
+    title, shown = f"{record.name}: {queries}, {passages}", (record.metrics, record.intervals, record.fragile)
+    table = measure_table(title, *shown, judged, published, before)
     notes = [
         f"{check.measure}, published as {check.expected:g}: {check.verdict}, {check.reason}."
         for check in record.expected
@@ -131,7 +126,7 @@ def summary_table(records: Sequence[Metrics], total: int) -> Table:
     measures = dict.fromkeys(name for record in records for name in record.metrics)
     rows: list[tuple[str, Mapping[str, float], Metrics | None]] = []
     for record in records:
-        if first := record.section(FirstStage):
+        if first := record.first_stage:
             rows.append((f"{record.name}, before reranking", first.metrics, None))
         rows.append((record.name, record.metrics, record))
     stages = [record.all_stages if record else () for *_, record in rows]
@@ -146,7 +141,7 @@ def summary_table(records: Sequence[Metrics], total: int) -> Table:
         (right("computed"), [text if each else "" for text, each in zip(computed, stages, strict=True)]),
     ]
     title = f"{len(records):,} of {total:,} benchmarks finished"
-    exact = [(record.name, section) for record in records if (section := record.section(AgainstExact))]
+    exact = [(record.name, section) for record in records if (section := record.against_exact)]
     notes = [f"{name}: {note}." for name, section in exact for note in section.notes()]
     notes += [*most_truncated(records), *collection_notes(records), *_model_notes(records)]
     return table_of(title, columns, notes, keep_empty=True)
@@ -154,7 +149,7 @@ def summary_table(records: Sequence[Metrics], total: int) -> Table:
 
 def most_truncated(records: Sequence[Metrics]) -> list[str]:
     """What the model of one result does not read of its texts: the one of which it reads the least."""
-    sections = [(record.name, section) for record in records if (section := record.section(Truncation))]
+    sections = [(record.name, section) for record in records if (section := record.truncation)]
     cut = [(name, section) for name, section in sections if section.notes()]
     if not cut:
         return []
@@ -267,8 +262,7 @@ def section_tables(results: Mapping[str, Metrics], measure: str) -> dict[str, li
     `results` by name; `measure` is what they are compared by.
     """
     tables: dict[str, list[Table]] = {}
-    held = {key for record in results.values() for key in record.model_extra or {}}
-    for kind in (SECTIONS[key] for key in SECTIONS if key in held):
+    for kind in kinds_of(results.values()):
         filled = (table for table in kind.tables(results, measure) if table.rows)  # none without a measure
         tables.setdefault(kind.heading, []).extend(filled)
     requests = [requests_table(name, record) for name, record in results.items()]

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from pydantic import Field, model_serializer
+from pydantic import Field, RootModel
 from typing_extensions import override
 
 from pipeline.core.display import figure
-from pipeline.core.records import Facts
 from pipeline.core.result_records import (
     Cost,
     Name,
@@ -156,24 +155,21 @@ class FusedRanking(Record):
         return cost
 
 
-class FusedRankings(ReportSection):
-    """The retrievers that were joined; in JSON a list."""
+class FusedRankings(ReportSection, RootModel[tuple[FusedRanking, ...]]):
+    """The retrievers that were joined."""
 
     key = "of"
     heading = "Made of other rankings"
 
-    parts: tuple[FusedRanking, ...]
-
     @classmethod
     def tables(cls, results: Mapping[str, ResultFigures], measure: str) -> list[Table]:
         """Of each result a part of the fusion a row, with every measure, and the joined ranking last."""
-        tables = []
+        tables, first_stages, fusions = [], FirstStage.of_each(results), FusionFacts.of_each(results)
         for name, fused in cls.of_each(results).items():
-            record = results[name]
-            reranked, fusion = record.section(FirstStage), record.section(FusionFacts)
-            labels = [f"{n}: {part.name}" for n, part in enumerate(fused.parts, start=1)]
+            record, reranked, fusion = results[name], first_stages.get(name), fusions.get(name)
+            labels = [f"{n}: {part.name}" for n, part in enumerate(fused.root, start=1)]
             joined = reranked.metrics if reranked else record.metrics
-            means = [*(part.metrics for part in fused.parts), joined]
+            means = [*(part.metrics for part in fused.root), joined]
             columns = [(Column("ranking"), [*labels, "joined"]), *mean_columns(record.metrics, means)]
             heading = f"{name}: the rankings that were joined"
             tables.append(table_of(heading, columns, fusion.sentences() if fusion else []))
@@ -181,16 +177,12 @@ class FusedRankings(ReportSection):
 
     @override
     def notes(self) -> list[str]:
-        cuts = {part.name: part.truncation.notes() for part in self.parts if part.truncation}
+        cuts = {part.name: part.truncation.notes() for part in self.root if part.truncation}
         return [f"{name}: {note}" for name, notes in cuts.items() for note in notes]
-
-    @model_serializer
-    def _unwrap(self) -> list[Facts]:
-        return [part.model_dump(mode="json", exclude_unset=True) for part in self.parts]
 
     @override
     def corrected(self, cost: Cost, passages: int) -> Cost:
-        parts = [part.cost(passages) for part in self.parts]
+        parts = [part.cost(passages) for part in self.root]
 
         def total(figures: Iterable[float | None]) -> float | None:
             known = [figure for figure in figures if figure is not None]
@@ -211,6 +203,6 @@ class FusedRankings(ReportSection):
         """Those of each part, each with the part's number before its name."""
         return tuple(
             row.model_copy(update={"stage": in_part(number, row.stage)})
-            for number, part in enumerate(self.parts, start=1)
+            for number, part in enumerate(self.root, start=1)
             for row in part.stages
         )

@@ -1,7 +1,7 @@
 """What only some kinds of retrievers report: the records of their keys in `metrics.json`, and their tables.
 
 They are apart from the kinds, so that reading and comparing results imports no model, index or search. To add
-one, write its class here and name it in `SECTIONS`.
+one, write its class here, and in `pipeline.results.records` a field of `Metrics` that is named as its key.
 """
 
 from __future__ import annotations
@@ -20,14 +20,8 @@ from pipeline.core.result_records import (
 )
 from pipeline.core.table import Column, Table, table_of
 from pipeline.retrievers.composition import (
-    FirstStage,
-    FusedRankings,
-    FusionFacts,
     PairedChange,
-    Reranking,
 )
-from pipeline.retrievers.costs import VectorsCost
-from pipeline.retrievers.truncation import Truncation
 
 
 class Chunking(ReportSection):
@@ -146,13 +140,3 @@ class Sparsity(ReportSection):
     query_words: float  # mean number of words of a query that have a weight
     passage_words: float
     flops: float  # see `pipeline.search.inverted_index.sparsity`
-
-
-SECTIONS: dict[str, type[ReportSection]] = {
-    kind.key: kind
-    for kind in (
-        VectorsCost, Chunking, ApproximateIndex, AgainstExact, Sparsity, FusedRankings, FusionFacts,
-        FirstStage, Reranking, Truncation,
-    )
-}  # fmt: skip
-"""By key, in the order in which their tables are shown."""
