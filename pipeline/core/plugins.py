@@ -108,8 +108,6 @@ def packages_of(recipe: Mapping[str, object]) -> dict[str, str]:
             found[package] = version or str(value["code"])
         elif isinstance(value, Mapping):
             found |= packages_of(value)
-        elif isinstance(value, list):
-            found |= packages_of({str(place): each for place, each in enumerate(value)})
     return found
 
 
