@@ -21,7 +21,7 @@ WING = ("native", "studies")
 LINES: dict[str, int] = {
     "top": 410,
     "cli": 1090,
-    "comparison": 1340,
+    "comparison": 1330,
     "config": 2620,
     "core": 1870,
     "data": 2020,
@@ -32,14 +32,14 @@ LINES: dict[str, int] = {
     "models": 2350,
     "native": 3710,
     "report": 300,
-    "results": 1090,
-    "retrievers": 2540,
-    "run": 1670,
+    "results": 1070,
+    "retrievers": 2520,
+    "run": 1660,
     "search": 2570,
     "storage": 1330,
     "studies": 10830,
-    "spine": 31890,
-    "whole": 46430,
+    "spine": 31830,
+    "whole": 46370,
 }
 """The most lines of each package, of the modules at the top, of the spine and of the whole."""
 SETTINGS: dict[str, int] = {

@@ -236,7 +236,7 @@ def evaluate(
         missing_ids=tuple(joined.query_ids.filter(lacking).slice(0, 3).to_pylist()),
         repeated=judgments.repeated,
         run=Path(_name(run, "")).name,
-        short_rankings=short_rankings(n_hits, named),
+        short_rankings=short_rankings(n_hits[n_hits > 0], named),  # the others are `missing`
         judged={name: float(share.mean()) for name, share in shares.items()},
         ties=Ties(queries=int(tied.sum()), share=float(tied.mean())) if tied.any() else None,
         ignored_relevant=count_relevant(own_passages(own), joined.qrels) if ignore_identical_ids else 0,

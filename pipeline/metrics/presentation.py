@@ -142,14 +142,12 @@ def measure_table(
     """
     ends = [intervals.get(name) or (None, None) for name in means]
     marks = [fragile.get(name, False) for name in means]
+    shown = [Cell(interval(low, high, mark), low) for (low, high), mark in zip(ends, marks, strict=True)]
     columns: list[FilledColumn] = [
         (Column("measure"), means),
         *([(right("before reranking"), map(before.get, means))] if before else []),
         (right("mean"), means.values()),
-        (
-            Column("95% interval", "right"),
-            [Cell(interval(low, high, mark), low) for (low, high), mark in zip(ends, marks, strict=True)],
-        ),
+        (Column("95% interval", "right"), shown),
     ]
     notes = [NO_INTERVAL] if means and all(low is None for low, _ in ends) else []
     notes += [FRAGILE] if any(marks) else []

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
+from math import inf
 
 import numpy as np
 import pyarrow as pa
@@ -48,14 +49,13 @@ def compute_measures(ranking: Ranking, qrels: Qrels, measures: Sequence[Measure]
         ideal=ideal_order(n_queries, qrels.queries, qrels.grades),
         retrieved=ranking.lengths(),
     )
-    condensed = judged.condensed() if any(measure.condensed for measure in measures) else judged
     columns_of: defaultdict[Measure, list[int]] = defaultdict(list)
     for column, measure in enumerate(measures):
         columns_of[replace(measure, cutoff=None)].append(column)
     values = np.empty((n_queries, len(measures)))
     for measure, columns in columns_of.items():
         cutoffs, places = np.unique([measures[each].cutoff or depth for each in columns], return_inverse=True)
-        scored = condensed if measure.condensed else judged
+        scored = judged.condensed() if measure.condensed else judged
         values[:, columns] = measure.definition.compute(scored, cutoffs, **measure.settings)[:, places]
     return values
 
@@ -188,19 +188,14 @@ def random_hits(ranking: Ranking, qrels: Qrels, passages: int) -> tuple[int, flo
 
 
 def short_rankings(
-    hits: Int64, measures: Sequence[Measure], passages: Int64 | None = None
+    hits: Int64, measures: Sequence[Measure], passages: Int64 | float = inf
 ) -> ShortRankings | None:
     """The queries that have fewer hits, int64 [queries], than the deepest cutoff of the measures; or None.
 
-    An approximate index may find fewer passages than asked for, a search by words only those that share one
-    with the query, and a run file may be cut. `passages`, int64 [queries], is how many there are to find,
-    None where that is not known.
+    An approximate index may find fewer passages than asked for, and a run file may be cut. `passages`, int64
+    [queries], is how many there are to find; infinite where that is not known.
     """
-    cutoff = max((measure.cutoff or 0 for measure in measures), default=0)
-    if passages is None:
-        hits = hits[hits > 0]  # queries that a run file lacks are counted elsewhere
-        passages = np.full(len(hits), cutoff)
-    reach = np.minimum(passages, cutoff)
+    reach = np.minimum(passages, max((measure.cutoff or 0 for measure in measures), default=0))
     short = int(np.count_nonzero(hits < reach))
     return ShortRankings(queries=short, fewest=int(hits.min()), cutoff=int(reach.max())) if short else None
 

@@ -23,16 +23,13 @@ def terminal_parts(table: Table, width: int) -> Iterator[Text | RichTable]:
     if not table.rows:
         yield from (Text(table.title, style="bold"), *map(Text, table.notes))
         return
-    shown = [
-        (column, [row[number] for row in table.rows])
-        for number, column in enumerate(table.columns)
-        if column.from_width <= width
-    ]
-    narrow = sum(max(map(len, cells), default=0) + 3 for _, cells in shown) >= width
+    cells_of = zip(table.columns, zip(*table.rows, strict=True), strict=True)
+    shown = [(column, cells) for column, cells in cells_of if column.from_width <= width]
+    narrow = sum(max(map(len, cells)) + 3 for _, cells in shown) >= width
     columns = []  # each with its heading, its cells, and its width with a border and two spaces
     for column, cells in shown:
         if narrow and column.wrap == "words":
-            cells = [cell.replace(" ", "\n") for cell in cells]
+            cells = tuple(cell.replace(" ", "\n") for cell in cells)
         heading = column.name.replace(SOFT_HYPHEN, "-\n")
         lines = [line for text in (heading, *cells) for line in text.split("\n")]
         columns.append((column, heading, cells, 3 + max(map(len, lines))))

@@ -18,7 +18,7 @@ from pipeline.data.collection_files import contents_of, open_collection
 from pipeline.data.loading import Identity
 from pipeline.data.sources import read_clusters
 from pipeline.encoders.opener import TextOpener
-from pipeline.metrics.definitions import Measure, parse_measures
+from pipeline.metrics.definitions import Measure, parse_measure
 from pipeline.models.model import CalibrationCorpus
 from pipeline.retrievers.retriever import COLLECTION, Evaluator, Identities, Retriever
 from pipeline.retrievers.stage import Context, Inputs, Stage
@@ -95,16 +95,15 @@ def evaluate_stage(config: Config, retriever: Retriever) -> Stage:
     out; such a measure of `evaluate` is refused.
     """
     top_k = config.search.top_k
-    published = parse_measures([score.measure for score in config.expected]) if config.expected else []
+    published = [parse_measure(score.measure) for score in config.expected]
     reached = [measure for measure in published if (measure.cutoff or 1) <= top_k]
-    measures = list(dict.fromkeys([*parse_measures(config.evaluate.measures), *reached]))
-    for measure in measures:
-        if measure.cutoff and measure.cutoff > top_k:
-            raise InputError(
-                f"evaluate.measures: {measure} looks at {measure.cutoff} ranks, search.top_k keeps {top_k}",
-                allowed=f"cutoffs up to {top_k}",
-                fix="raise search.top_k or lower the cutoff",
-            )
+    measures = list(dict.fromkeys([*map(parse_measure, config.evaluate.measures), *reached]))
+    if deep := [measure for measure in measures if (measure.cutoff or 1) > top_k]:
+        raise InputError(
+            f"evaluate.measures: {deep[0]} looks at {deep[0].cutoff} ranks, search.top_k keeps {top_k}",
+            allowed=f"cutoffs up to {top_k}",
+            fix="raise search.top_k or lower the cutoff",
+        )
     settings = {
         "qrels": retriever.identity.qrels,
         "measures": [str(measure) for measure in measures],

@@ -186,17 +186,13 @@ def test_many_queries(tmp_path: Path) -> None:
     ("measures", "passages", "expected"),
     [
         ("mrr@2,recall@4", 9, {"queries": 2, "fewest": 0, "cutoff": 4}),
-        (
-            "recall@4",
-            None,
-            {"queries": 1, "fewest": 2, "cutoff": 4},
-        ),  # without hits: missing
+        ("recall@4", math.inf, {"queries": 2, "fewest": 0, "cutoff": 4}),
         ("recall@4", 2, {"queries": 1, "fewest": 0, "cutoff": 2}),
         ("map,mrr", 9, None),
     ],
 )
 def test_rows_with_fewer_hits_than_the_deepest_cutoff(
-    measures: str, passages: int | None, expected: dict[str, int] | None
+    measures: str, passages: float, expected: dict[str, int] | None
 ) -> None:
     rows = np.array([[0, 1, 2, 3], [4, 5, -1, -1], [-1, -1, -1, -1]])
     ranking = Ranking(rows, np.zeros(rows.shape, np.float32))

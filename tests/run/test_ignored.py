@@ -45,7 +45,7 @@ def test_queries_that_are_passages_are_named_until_they_are_left_out(
 
 
 def test_evaluate_counts_relevant_documents_with_their_query_s_id_and_short_rankings(tmp_path: Path) -> None:
-    (tmp_path / "qrels").write_text("q0 0 q0 1\nq0 0 d 1\n", encoding="utf-8")
+    (tmp_path / "qrels").write_text("q0 0 q0 1\nq0 0 d 1\nmissing 0 d 1\n", encoding="utf-8")
     (tmp_path / "run").write_text("q0 Q0 q0 1 3 t\nq0 Q0 e 2 2 t\nq0 Q0 d 3 1 t\n", encoding="utf-8")
     arguments = (
         "evaluate",
