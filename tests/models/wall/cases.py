@@ -66,7 +66,7 @@ class Case:
     title: str
     runs: str = "fson"
     refused: str | Mapping[str, str] = ""
-    network: str = "BERT"
+    network: str = "shallow BERT"
     chain: tuple[Module, ...] | None = (pooling("mean"), NORMALIZE)
     edit: Callable[[Path], None] = _nothing
     spoil: Callable[[Path], None] = _nothing
@@ -198,7 +198,7 @@ WALL = (
         for text in PREFIXES[:3]
     ),
     Case("BERT: tensors behind bert.", edit=prefix("bert.")),
-    Case("missing weights: layer", "", LACK, spoil=lose("layer.1.output.")),
+    Case("missing weights: layer", "", LACK, spoil=lose("layer.0.output.")),
     Case("missing weights: shard", "", FILE, spoil=_without_first_shard),
     Case("missing weights: fp16 alone", "", FILE, spoil=_in_half_alone),
     Case("BERT: weights in .bin", edit=as_bin),

@@ -18,12 +18,14 @@ from models.wall.folders import save_network
 
 @pytest.fixture(scope="module", autouse=True)
 def _quick() -> Iterator[None]:
-    """Convert models in this process, and collect no modules as garbage, as FlagEmbedding does often."""
-    from FlagEmbedding import FlagAutoModel  # noqa: F401
+    """Convert models in this process, and let FlagEmbedding collect no garbage, as it does for each model."""
+    from FlagEmbedding.abc.inference import AbsEmbedder, AbsReranker
     from sentence_transformers import SentenceTransformer  # noqa: F401
 
     gc.freeze()
     with pytest.MonkeyPatch.context() as patch:
+        for kind in (AbsEmbedder, AbsReranker):
+            patch.setattr(sys.modules[kind.__module__], "gc", None)
         convert_by(patch, SimpleNamespace(run=convert_here, PIPE=None, DEVNULL=None))
         yield
     gc.unfreeze()

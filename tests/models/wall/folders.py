@@ -1,4 +1,4 @@
-"""Model folders for the wall: networks of two layers with random weights, tokenizers, modules, layouts."""
+"""Model folders for the wall: small networks with random weights, tokenizers, modules, layouts."""
 
 import json
 import shutil
@@ -29,14 +29,17 @@ SHAPE: dict[str, Any] = {
     "hidden_size": WIDTH, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64,
     "initializer_range": 0.12, "max_position_embeddings": 128,
 }  # fmt: skip
+SHALLOW = {**SHAPE, "num_hidden_layers": 1}  # where a second layer shows nothing that the first does not
 DECODER = {**SHAPE, "num_key_value_heads": 1, "head_dim": 16}
 T5 = {
     "d_model": WIDTH, "d_ff": 64, "d_kv": 16, "num_layers": 2, "num_decoder_layers": 1, "num_heads": 2,
     "initializer_factor": 2.0,
 }  # fmt: skip
 AFTER_PADDING = {**SHAPE, "max_position_embeddings": 130, "type_vocab_size": 1}
+SHALLOW_AFTER_PADDING = {**AFTER_PADDING, "num_hidden_layers": 1}
 NETWORKS: dict[str, tuple[str, dict[str, Any], str]] = {
     "BERT": ("Bert", SHAPE, "WordPiece"),
+    "shallow BERT": ("Bert", SHALLOW, "WordPiece"),
     "RoBERTa": ("Roberta", AFTER_PADDING, "bytes"),
     "XLM-R": ("XLMRoberta", AFTER_PADDING, "Unigram"),
     "CamemBERT": ("Camembert", AFTER_PADDING, "Unigram"),
@@ -52,18 +55,18 @@ NETWORKS: dict[str, tuple[str, dict[str, Any], str]] = {
         "ModernBert", {**SHAPE, "local_attention": 16, "global_attn_every_n_layers": 2}, "ModernBERT"
     ),
     "ALBERT": ("Albert", {**SHAPE, "embedding_size": 16}, "WordPiece"),
-    "ELECTRA": ("Electra", {**SHAPE, "embedding_size": 16}, "WordPiece"),
+    "ELECTRA": ("Electra", {**SHALLOW, "embedding_size": 16}, "WordPiece"),
     "DeBERTa-v2": (
         "DebertaV2", {**SHAPE, "relative_attention": True, "pos_att_type": ["p2c", "c2p"]}, "WordPiece"
     ),
-    "ERNIE": ("Ernie", SHAPE, "WordPiece"),
+    "ERNIE": ("Ernie", SHALLOW, "WordPiece"),
     "FNet": ("FNet", SHAPE, "WordPiece"),
-    "MegatronBERT": ("MegatronBert", SHAPE, "WordPiece"),
-    "RemBERT": ("RemBert", {**SHAPE, "input_embedding_size": 16}, "WordPiece"),
-    "RoFormer": ("RoFormer", SHAPE, "WordPiece"),
-    "Data2Vec": ("Data2VecText", AFTER_PADDING, "bytes"),
-    "XLM-R-XL": ("XLMRobertaXL", AFTER_PADDING, "Unigram"),
-    "BigBird": ("BigBird", {**SHAPE, "attention_type": "original_full"}, "WordPiece"),
+    "MegatronBERT": ("MegatronBert", SHALLOW, "WordPiece"),
+    "RemBERT": ("RemBert", {**SHALLOW, "input_embedding_size": 16}, "WordPiece"),
+    "RoFormer": ("RoFormer", SHALLOW, "WordPiece"),
+    "Data2Vec": ("Data2VecText", SHALLOW_AFTER_PADDING, "bytes"),
+    "XLM-R-XL": ("XLMRobertaXL", SHALLOW_AFTER_PADDING, "Unigram"),
+    "BigBird": ("BigBird", {**SHALLOW, "attention_type": "original_full"}, "WordPiece"),
     "XLNet": (
         "XLNet", {"d_model": WIDTH, "n_layer": 2, "n_head": 2, "d_inner": 64, "initializer_range": 0.12},
         "bytes",
@@ -73,7 +76,7 @@ NETWORKS: dict[str, tuple[str, dict[str, Any], str]] = {
     "Olmo2": ("Olmo2", DECODER, "Qwen"),
     "Granite": ("Granite", DECODER, "Qwen"),
     "SmolLM3": ("SmolLM3", DECODER, "Qwen"),
-    "EuroBERT": ("EuroBert", DECODER, "ModernBERT"),
+    "EuroBERT": ("EuroBert", {**DECODER, "num_hidden_layers": 1}, "ModernBERT"),
     "Qwen2": ("Qwen2", DECODER, "Qwen"),
     "Qwen3": ("Qwen3", DECODER, "Qwen"),
     "Mistral": ("Mistral", DECODER, "Llama"),
@@ -86,6 +89,11 @@ NETWORKS: dict[str, tuple[str, dict[str, Any], str]] = {
     "mT5": ("MT5Encoder", T5, "T5"),
 }  # fmt: skip
 """Class, shape and tokenizer of each network."""
+
+
+def is_bert(network: str) -> bool:
+    """Whether a key of `NETWORKS` is that of a BERT."""
+    return NETWORKS[network][0] == "Bert"
 
 
 def _wordpiece(special: Sequence[str], around: str, unknown: str = "[UNK]") -> Tokenizer:

@@ -7,8 +7,9 @@ import document_wall
 import pytest
 from models.wall.cases import WALL, Case
 from models.wall.comparison import faults
+from models.wall.folders import is_bert
 
-CASES = [case for case in WALL if case.network == "BERT"]
+CASES = [case for case in WALL if is_bert(case.network)]
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.title)

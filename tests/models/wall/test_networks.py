@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 from models.wall.cases import WALL, Case
 from models.wall.comparison import faults
+from models.wall.folders import is_bert
 
-CASES = [case for case in WALL if case.network != "BERT"]
+CASES = [case for case in WALL if not is_bert(case.network)]
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.title)

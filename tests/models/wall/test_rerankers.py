@@ -197,7 +197,7 @@ WALL = (
         for network in ("BERT", "XLM-R")
         for side in ("padding_side", "truncation_side")
     ),
-    Case("chat template of an encoder", runs="fs", auto="sentence-transformers", edit=TEMPLATE, refused="-"),
+    Case("chat template of an encoder", auto="sentence-transformers", edit=TEMPLATE, tried="fs"),
     Case("a Dense behind", runs="s", refused="modules Transformer, Dense", auto="sentence-transformers",
          edit=_modules(_dense)),
     *(
