@@ -32,9 +32,10 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
 
 
 def flag_model(folder: Path, **settings: Any) -> Any:
+    """FlagEmbedding's encoder, which pads few texts to the length of the longest."""
     from FlagEmbedding import FlagModel
 
-    return FlagModel(str(folder), use_fp16=False, devices=["cpu"], batch_size=32, **settings)
+    return FlagModel(str(folder), use_fp16=False, devices=["cpu"], batch_size=4, **settings)
 
 
 @pytest.fixture(scope="module", params=CASES)
@@ -66,13 +67,14 @@ def test_vectors_are_those_of_flagembedding(
 
 @pytest.mark.parametrize("backend", ["flag", "openvino"])
 def test_bf16_stays_close_and_a_batch_size_moves_no_vector(
-    backend: str, few_texts: list[str], encode: Encode, lowest_cosine: Lowest
+    backend: str, few_texts: list[str], encode: Encode, lowest_cosine: Lowest, bge_folder: Path
 ) -> None:
-    full = encode(few_texts, name=MINILM, backend=backend)
-    half = encode(few_texts, name=MINILM, backend=backend, precision="bf16")
+    settings = {"name": bge_folder, "backend": backend}
+    full = encode(few_texts, **settings)
+    half = encode(few_texts, **settings, precision="bf16")
     assert half.dtype == np.float32
     assert lowest_cosine(half, full) > 0.999
-    assert np.abs(encode(few_texts, name=MINILM, backend=backend, batch_size=7) - full).max() < 1e-5
+    assert np.abs(encode(few_texts, **settings, batch_size=7) - full).max() < 1e-5
 
 
 def test_a_folder_s_name_shapes_no_vector(
