@@ -131,9 +131,9 @@ def test_vectors_have_the_same_bits_on_every_processor(tmp_path: Any) -> None:
     body = BertModel(BertConfig(**sizes, num_hidden_layers=2, initializer_range=0.3))
     np.savez(tmp_path / "w.npz", **vectors.network_arrays(body))
     features = llvm.get_host_cpu_features().flatten()
-    others = [{"NUMBA_CPU_NAME": name, "NUMBA_CPU_FEATURES": features} for name in ("znver4", "skylake")]
+    other = {"NUMBA_CPU_NAME": "znver4", "NUMBA_CPU_FEATURES": features}
     no_vnni, avx2 = (HIDE % names for names in ('("avx512vnni", "avxvnni")', '("avx512",)'))
-    ways = [("", {}), *(("", other) for other in others), (no_vnni, {}), (avx2, {})]
+    ways = [("", {}), ("", other), (no_vnni, {}), (avx2, {})]
     ways += [(REFUSE, {})] if machine.has_amx() else []
     said = [
         subprocess.run(
@@ -146,4 +146,4 @@ def test_vectors_have_the_same_bits_on_every_processor(tmp_path: Any) -> None:
     narrow = ways.index((avx2, {}))  # half as many numbers in a register: sums, then int16, round otherwise
     assert np.abs(rows.pop(narrow) - rows[0]).max() < 1e-3
     assert all((others == rows[0]).all() for others in rows[1:])
-    assert [used for used, _ in said[3:]] == ["False"] * len(said[3:])
+    assert [used for used, _ in said[2:]] == ["False"] * len(said[2:])

@@ -1,6 +1,5 @@
 """Quantized vectors: their search against the definition, and sweeps that encode each text once."""
 
-import itertools
 import shutil
 from pathlib import Path
 
@@ -63,7 +62,8 @@ def test_hits_and_rescored_hits_are_the_best(precision: str, dimension: int) -> 
     np.testing.assert_allclose(found.scores, expected.scores, rtol=1e-6)
 
 
-DIMENSIONS, FORMATS = (128, 64, 36), ("fp32", "fp16", "int8", "binary")
+FORMATS = ("fp32", "fp16", "int8", "binary")
+SWEEP = ((128, "fp32"), (128, "binary"), *((64, form) for form in FORMATS), (36, "int8"), (36, "binary"))
 
 
 def test_a_sweep_of_dimensions_and_formats_encodes_each_text_once(workplace: Path) -> None:
@@ -76,11 +76,11 @@ def test_a_sweep_of_dimensions_and_formats_encodes_each_text_once(workplace: Pat
             f"model.truncate_dim={size}",
             f"model.vector_precision={form}",
         )
-        for size, form in itertools.product(DIMENSIONS, FORMATS)
+        for size, form in SWEEP
     }
     outcomes = list(run_benchmarks(list(configs.values())))
     rows = [outcome.result.record.stage("passages") for outcome in outcomes]
-    assert [row.reused for row in rows] == [False, *[True] * 11]
+    assert [row.reused for row in rows] == [False, *[True] * 7]
     assert rows[0].encoding.texts == 345
     assert len(list((workplace / "indexes" / "passages").iterdir())) == 1
     assert len({tuple(outcome.result.metrics.values()) for outcome in outcomes}) > 6
