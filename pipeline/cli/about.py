@@ -9,6 +9,7 @@ import dataclasses
 import importlib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -67,19 +68,20 @@ def _model_records(configs: Iterable[Config]) -> Iterator[Facts]:
     from pipeline.config import of_each_collection
     from pipeline.config.settings import RunsModel
     from pipeline.encoders.opener import Opener
+    from pipeline.encoders.openers import settle
     from pipeline.models.model import model_record
-    from pipeline.retrievers.retriever import Identities
+    from pipeline.run.benchmark import Session
     from pipeline.storage.store import Store
 
-    known, identities = set[str](), Identities()
+    known, session = set[str](), Session()
     for config in of_each_collection(list(configs)):
-        identities.cache = Path(config.cache)
-        with Store(identities.cache) as store:
-            settled = identities.settle(config)
+        resolve = partial(session.resolve, cache=Path(config.cache))
+        with Store(Path(config.cache)) as store:
+            settled = settle(config, resolve)
             for section in [each for one in (*settled.parts, settled) for each in (one.model, one.rerank)]:
                 if not isinstance(section, RunsModel):
                     continue
-                opener = identities.resolve(section)
+                opener = resolve(section)
                 key = repr((opener.settings, opener.model)) if isinstance(opener, Opener) else ""
                 if isinstance(opener, Opener) and key not in known:
                     known.add(key)

@@ -15,4 +15,4 @@ from .batching import (
 from .conversion import Conversion as Conversion
 from .encoder import Encoder as Encoder
 from .opener import ModelSource as ModelSource, Opener as Opener
-from .openers import resolve as resolve
+from .openers import resolve as resolve, settle as settle

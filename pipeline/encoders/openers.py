@@ -19,7 +19,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from pipeline.config import BACKENDS, RERANKERS, EncoderSettings, RerankSettings
+from pipeline.config import BACKENDS, RERANKERS, Config, EncoderSettings, RerankSettings
 from pipeline.config.model import CPU_ALONE, HttpSettings, PrecomputedSettings
 from pipeline.config.rerank import HttpRerankSettings
 from pipeline.config.settings import Kinds, RunsModel, Section
@@ -119,6 +119,14 @@ def choose_device(setting: str, on_gpu: bool) -> str:
     with contextlib.suppress(metadata.PackageNotFoundError):
         on_gpu = on_gpu and not metadata.version("torch").endswith("+cpu")
     return "cuda:0" if on_gpu and machine.gpus() else "cpu"
+
+
+def settle(config: Config, resolve: Callable[[Any], Any] = resolve) -> Config:
+    """The config with the backends that `auto` takes, and vectors compared as models declare it.
+
+    `resolve` gives the source of a section; see `choose`.
+    """
+    return config.with_models(lambda section: choose(section, config.index.metric, resolve))
 
 
 def choose(settings: Section, metric: str, resolve: Callable[[Section], Any]) -> Section:

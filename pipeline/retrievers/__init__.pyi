@@ -2,7 +2,6 @@ from .bm25 import Bm25 as Bm25
 from .pair_scores import ScoreStore as ScoreStore
 from .reranked import RerankingRetriever as RerankingRetriever, rerank as rerank
 from .retriever import (
-    Identities as Identities,
     Retriever as Retriever,
     open_ranking as open_ranking,
     save_ranking as save_ranking,

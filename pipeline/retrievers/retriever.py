@@ -5,25 +5,21 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
-from pathlib import Path
 from typing import Any, ClassVar, Generic, NamedTuple
 
 import numpy as np
 from typing_extensions import TypeVar
 
-from pipeline.config import FLAT, Config, DataSettings
+from pipeline.config import FLAT, Config
 from pipeline.config.settings import Section
 from pipeline.core.display import Bar
 from pipeline.core.plugins import origin
 from pipeline.core.records import Collection, Float32, Float64, Int64, Ranking
-from pipeline.data.loading import Identity, identify
+from pipeline.data.loading import Identity
 from pipeline.encoders.batching import Usage
 from pipeline.encoders.opener import ModelSource
-from pipeline.encoders.openers import choose, resolve
 from pipeline.engines.engine import EngineFactory
 from pipeline.metrics.definitions import Measure
-from pipeline.models.finding import find_model
 from pipeline.retrievers.costs import VectorsCost
 from pipeline.retrievers.sections import ApproximateIndex, Chunking, Sparsity
 from pipeline.retrievers.stage import Facts, Inputs, Plan, StoredSize
@@ -95,27 +91,6 @@ class Evaluator:
         """The mean of each measure over the queries."""
         means = values.mean(axis=0).tolist() if self.measures else []
         return dict(zip(map(str, self.measures), means, strict=True))
-
-
-class Identities:
-    """Looks up and hashes the data and models of configs, each once for all benchmarks that share this."""
-
-    def __init__(self) -> None:
-        self.cache: Path | None = None
-        """Where tokenizers are kept if the user's store cannot be written."""
-        find = cache(find_model)
-        self.collection: Callable[[DataSettings], Identity] = cache(identify)
-        """The hashes of a collection's parts."""
-        self.resolve: Callable[[Section], Any] = cache(lambda section: resolve(section, find, self.cache))
-        """The source of a section `model` or `rerank`, see `pipeline.encoders.openers.resolve`."""
-
-    def settle(self, config: Config) -> Config:
-        """The config with the backends that `auto` takes, and vectors compared as models declare it.
-
-        See `pipeline.encoders.openers.choose`.
-        """
-        metric, resolve = config.index.metric, self.resolve
-        return config.with_models(lambda section: choose(section, metric, resolve))
 
 
 @dataclass(eq=False)

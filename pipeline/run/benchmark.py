@@ -9,26 +9,29 @@ from __future__ import annotations
 import logging
 import shutil
 import time
-from collections.abc import Container
+from collections.abc import Callable, Container
 from contextlib import AbstractContextManager
 from dataclasses import InitVar, dataclass, field
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 from typing_extensions import override
 
-from pipeline.config import Config
+from pipeline.config import Config, DataSettings
 from pipeline.core import installation, machine
 from pipeline.core.display import Progress, counted, figure, silent
 from pipeline.core.errors import InputError
 from pipeline.core.records import Collection, Facts
 from pipeline.core.result_records import ONLY_WHERE_MEASURED, StageRow
 from pipeline.data.collection_files import CORPUS
+from pipeline.data.loading import Identity, identify
+from pipeline.encoders import openers
 from pipeline.encoders.opener import Opener, TextOpener
 from pipeline.engines.base import Engine
 from pipeline.engines.engine import EngineFactory, check_engine
-from pipeline.retrievers.retriever import COLLECTION, Identities
+from pipeline.models.finding import find_model
+from pipeline.retrievers.retriever import COLLECTION
 from pipeline.retrievers.stage import Context
 from pipeline.run import plan
 from pipeline.run.plan import make_retriever
@@ -50,8 +53,11 @@ class Session(AbstractContextManager["Session"]):
     """
 
     fresh: bool = False
-    # Hashes the files that configs name, each once.
-    identities: Identities = field(default_factory=Identities, init=False)
+    # Hashes the files of a collection; gives the source of a section `model` or `rerank`. Each is done once.
+    identify: Callable[[DataSettings], Identity] = field(default_factory=lambda: cache(identify), init=False)
+    resolve: Callable[..., Any] = field(
+        default_factory=lambda: cache(partial(openers.resolve, find=cache(find_model))), init=False
+    )
     # Folders of the artifacts made here, which `fresh` does not make again.
     made: set[Path] = field(default_factory=set, init=False)
     stores: dict[Path, Store] = field(default_factory=dict, init=False)
@@ -112,14 +118,13 @@ class Benchmark:
     _outdated: set[str] = field(default_factory=set, init=False)
 
     def __post_init__(self, cache: Store | None) -> None:
-        config, root, identities = self.config, Path(self.config.cache), self.session.identities
-        self.store = cache or self.session.stores.setdefault(root, Store(root))
-        identities.cache = identities.cache or root
-        identity = identities.collection(config.data)
+        config, session, root = self.config, self.session, Path(self.config.cache)
+        self.store = cache or session.stores.setdefault(root, Store(root))
+        identity, resolve = session.identify(config.data), partial(session.resolve, cache=root)
         collection = plan.collection_stage(config, identity)
         corpus = self.store.folder(collection.recipe({})).absolute() / CORPUS
-        self.resolved_config = identities.settle(config)
-        self.retriever = make_retriever(self.resolved_config, identities, identity, corpus)
+        self.resolved_config = openers.settle(config, resolve)
+        self.retriever = make_retriever(self.resolved_config, resolve, identity, corpus)
         scores = plan.evaluate_stage(config, self.retriever)
         self.stages = {COLLECTION: collection, **self.retriever.plan, plan.SCORES: scores}
         self.recipes: dict[str, Recipe] = {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from pipeline.data.sources import read_clusters
 from pipeline.encoders.opener import TextOpener
 from pipeline.metrics.definitions import Measure, parse_measure
 from pipeline.models.model import CalibrationCorpus
-from pipeline.retrievers.retriever import COLLECTION, Evaluator, Identities, Retriever
+from pipeline.retrievers.retriever import COLLECTION, Evaluator, Retriever
 from pipeline.retrievers.stage import Context, Inputs, Stage
 from pipeline.storage.artifacts import Artifact, Draft
 from pipeline.storage.hashing import file_changed, hash_json
@@ -47,22 +47,24 @@ def collection_stage(config: Config, identity: Identity) -> Stage:
     return Stage(COLLECTION, 0, (), {}, parts, make, open_collection, exact_bytes=True)
 
 
-def make_retriever(config: Config, identities: Identities, identity: Identity, corpus: Path) -> Retriever:
+def make_retriever(
+    config: Config, resolve: Callable[[Any], Any], identity: Identity, corpus: Path
+) -> Retriever:
     """The retriever of a config, made of those that it joins or reranks; no other kind is imported.
 
     `corpus` is the file of the passages, which exists once the collection is read: a model in int8 is
-    calibrated on it. Other arguments are as of `Retriever`.
+    calibrated on it. `resolve` gives the source of a section; other arguments are as of `Retriever`.
     """
     model = config.model
     if config.rerank:
         from pipeline.retrievers.reranked import RerankingRetriever
 
-        first = make_retriever(config.model_copy(update={"rerank": None}), identities, identity, corpus)
-        return RerankingRetriever(config, config.rerank, identity, identities.resolve(config.rerank), [first])
+        first = make_retriever(config.model_copy(update={"rerank": None}), resolve, identity, corpus)
+        return RerankingRetriever(config, config.rerank, identity, resolve(config.rerank), [first])
     if config.fuse:
         from pipeline.retrievers.fused import FusionRetriever
 
-        parts = [make_retriever(part, identities, identity, corpus) for part in config.parts]
+        parts = [make_retriever(part, resolve, identity, corpus) for part in config.parts]
         return FusionRetriever(config, config.fuse, identity, parts=parts)
     assert model is not None
     if type(model) is Bm25Settings:  # another package's section may extend it
@@ -72,7 +74,7 @@ def make_retriever(config: Config, identities: Identities, identity: Identity, c
     if not isinstance(model, RowSettings):
         added: type[Retriever] = BACKENDS.opener(model.backend)
         return added(config, model, identity)
-    source = identities.resolve(model)
+    source = resolve(model)
     if isinstance(source, TextOpener) and source.model.precision == "int8":
         source = source.calibrated_on(CalibrationCorpus(identity.passages, corpus))
     if model.output == "sparse":

@@ -13,9 +13,8 @@ from workplaces import read_json
 
 from pipeline import InputError
 from pipeline.config import BACKENDS, as_config
-from pipeline.encoders import resolve
+from pipeline.encoders import resolve, settle
 from pipeline.models import CalibrationCorpus
-from pipeline.retrievers import Identities
 
 Take = Callable[..., str]
 
@@ -27,7 +26,7 @@ def take(bge_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Take:
     def take(lacks: str = "", **settings: Any) -> str:
         pretend(monkeypatch, vnni=not lacks, lacks=lacks)
         sections = {"data": {"source": "sample"}, "model": {"name": str(bge_folder), **settings}}
-        taken = Identities().settle(as_config({"name": "t", **sections})).model
+        taken = settle(as_config({"name": "t", **sections})).model
         assert (taken.source_of("backend") == "auto") == (settings.get("backend", "auto") == "auto")
         source = resolve(taken).model.decided["precision"].source
         return f"{taken.backend} {taken.precision} {source}"

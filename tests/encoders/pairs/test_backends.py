@@ -13,8 +13,7 @@ from workplaces import read_json
 from pipeline import InputError
 from pipeline.config import RERANKERS, as_config
 from pipeline.core import TextPair
-from pipeline.encoders import resolve
-from pipeline.retrievers import Identities
+from pipeline.encoders import resolve, settle
 
 Scores = Callable[..., np.ndarray]
 Kind = Callable[[str], Path]
@@ -36,7 +35,7 @@ def test_no_pair_s_score_depends_on_its_company(
 def test_auto_takes_flag_for_models_that_the_others_do_not_run(reranker: Kind) -> None:
     given = {"name": str(reranker("gemma")), "query_instruction": "Q: ", "batch_size": 3}
     sections = {"data": {"source": "sample"}, "model": {"backend": "bm25"}}
-    taken = Identities().settle(as_config({"name": "t", **sections, "rerank": given}))
+    taken = settle(as_config({"name": "t", **sections, "rerank": given}))
     assert taken.rerank.model_dump() == RERANKERS.make(backend="flag", **given).model_dump()
 
 

@@ -20,8 +20,7 @@ from workplaces import BAR
 
 from pipeline import InputError
 from pipeline.config import BACKENDS, as_config
-from pipeline.encoders import Usage, resolve
-from pipeline.retrievers import Identities
+from pipeline.encoders import Usage, resolve, settle
 from pipeline.storage import Store
 
 TEXTS = ["how do pilots guide ships", "some words in one two three long [NEW]"]
@@ -276,7 +275,7 @@ def test_auto_takes_the_library_where_it_alone_runs_a_model(
     save_modules(folder, [pooling("mean"), dense()])
     sections = {"data": {"source": "sample"}, "model": {"name": str(folder)}}
     with caplog.at_level(logging.INFO):
-        taken = Identities().settle(as_config({"name": "t", **sections})).model
+        taken = settle(as_config({"name": "t", **sections})).model
     assert taken.backend == "sentence-transformers"
     (said,) = caplog.messages
     assert "auto takes backend sentence-transformers" in said

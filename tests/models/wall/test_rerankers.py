@@ -30,8 +30,7 @@ from workplaces import BAR
 
 from pipeline import InputError
 from pipeline.config import RERANKERS, as_config
-from pipeline.encoders import Usage, resolve
-from pipeline.retrievers import Identities
+from pipeline.encoders import Usage, resolve, settle
 from pipeline.storage import Store
 
 PAIRS = [
@@ -295,7 +294,7 @@ def faults(case: Case, folder: Path, store: Store) -> list[str]:
     if case.auto:
         sections = {"data": {"source": "sample"}, "model": {"backend": "bm25"}}
         rerank = {"name": str(folder), **case.settings}
-        taken = Identities().settle(as_config({"name": "t", **sections, "rerank": rerank})).rerank
+        taken = settle(as_config({"name": "t", **sections, "rerank": rerank})).rerank
         if taken.backend != case.auto:
             found.append(f"auto takes {taken.backend}")
     return [*filter(None, found)]
