@@ -7,19 +7,18 @@ import math
 import os
 import random
 import shutil
-import socket
 import subprocess
 import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from children import abort_children
+from forked import Fork, connect, converting
 from hub_server import HubServer
 from hypothesis import HealthCheck, settings
 from inside import convert_by, read_once
@@ -48,12 +47,13 @@ def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
 
 SECONDS_TO_ABORT = 20
 LONG = (
-    "test_pages", "test_crashes", "test_ray", "test_networks", "test_encoders_parity", "test_http",
-    "test_bert", "test_hub_run", "test_keys", "test_removal", "test_mistakes", "test_verify",
-    "test_processes", "test_extending", "test_browser", "test_latency", "test_benchmark",
-    "test_without", "test_judge", "test_native", "test_attention", "test_cli",
-    "test_conversion", "test_native_sparse", "test_training", "test_sentence_transformers_parity",
-    "test_margin_tests", "test_render",
+    "test_networks", "test_ray", "test_rerankers", "test_pages", "test_bert", "test_crashes",
+    "test_encoders_parity", "test_amx", "test_latency", "test_extending", "test_hub_run",
+    "test_processes", "test_judge", "test_http", "test_sentence_transformers_parity", "test_removal",
+    "test_browser", "test_checks", "test_keys", "test_fork_server", "test_int16", "test_without",
+    "test_native", "test_cli", "test_verify", "test_conversion", "test_benchmark",
+    "test_metrics_parity", "test_native_sparse", "test_mistakes", "test_training", "test_attention",
+    "test_render",
 )  # fmt: skip
 """Test files that take longest, the longest first."""
 
@@ -135,77 +135,33 @@ def own_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture(scope="session")
-def fork(
-    tmp_path_factory: pytest.TempPathFactory, make_once: Callable[..., Path]
-) -> Iterator[Callable[..., Any]]:
-    """Runs `python -m MODULE ARGUMENTS < INPUT` without its imports, as `subprocess.run` does.
+def fork(tmp_path_factory: pytest.TempPathFactory, make_once: Callable[..., Path]) -> Iterator[Fork]:
+    """Runs commands without their imports; `fork_server.py` says how.
 
-    `fork_server.py` says how; all processes of `scripts/test` share one.
-
-    `fork.answer` gives the end of one that was stopped.
+    All processes of `scripts/test` share one server.
     """
-    log = tmp_path_factory.mktemp("fork")
     folder = make_once("fork-server", lambda folder: None)
     command = [sys.executable, str(ROOT / "tests" / "fork_server.py"), str(folder / "socket")]
 
-    def connect() -> Any:
-        connection = socket.socket(socket.AF_UNIX)
-        connection.connect(command[-1])
-        lines = connection.makefile("rw", encoding="utf-8")
-        connection.close()  # when `lines` is closed
-        if not lines.readline():
-            raise ConnectionResetError("the server was about to end")
-        return lines
-
-    @cache
     def server() -> Any:
         with open(folder / "lock", "w", encoding="ascii") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             try:
-                return connect()
+                return connect(command[-1])
             except OSError:  # none runs
                 subprocess.run(command, check=True)
-                return connect()
+                return connect(command[-1])
 
-    def run(
-        module: str,
-        *arguments: str,
-        environment: dict[str, str],
-        folder: Path | str,
-        input: bytes = b"",
-        **at: Any,
-    ) -> Any:
-        (log / "stdin").write_bytes(input)
-        line = {"module": module, "arguments": arguments, "environment": environment, **at}
-        print(json.dumps({**line, "folder": str(folder), "log": str(log)}), file=server(), flush=True)
-        return run.answer()
-
-    def answer() -> Any:
-        code = json.loads(server().readline())
-        stdout, stderr = ((log / name).read_text(encoding="utf-8") for name in ("stdout", "stderr"))
-        return subprocess.CompletedProcess(command, code, stdout, stderr)
-
-    run.answer = answer
+    run = Fork(tmp_path_factory.mktemp("fork"), server)
     yield run
-    if server.cache_info().currsize:
-        server().close()
+    run.close()
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _quick_conversion(fork: Callable[..., Any]) -> Iterator[None]:
+def _quick_conversion(fork: Fork) -> Iterator[None]:
     """Models are converted in processes that need not import torch first."""
-
-    def run(command: list[str], *, env: dict[str, str], input: bytes, **_: Any) -> Any:
-        assert command[:3] == [sys.executable, "-P", "-m"]
-        done = fork(*command[3:], environment=env, folder=os.getcwd(), input=input)
-        done.stderr = done.stderr.encode()
-        return done
-
-    quick = SimpleNamespace(
-        run=run, PIPE=subprocess.PIPE, DEVNULL=subprocess.DEVNULL, TimeoutExpired=subprocess.TimeoutExpired
-    )
     with pytest.MonkeyPatch.context() as patch:
-        convert_by(patch, quick)
+        convert_by(patch, converting(fork))
         yield
 
 

@@ -13,13 +13,15 @@ reads a JSON line for each process to fork: the `module` to run as `python -m` d
 which it may take, and perhaps `at`: the call of this process at which something happens to it, as
 `{"call": "replace", "number": 3, "signal": 9}` (killed before its third rename) or with `"errno": 28` (the
 call is refused); with a `path` only calls on paths that contain it count. It answers with the exit code. A
-process that is stopped by SIGSTOP is answered for twice: with its number, and when it has ended.
+process that is stopped by SIGSTOP is answered for twice: with its number, and when it has ended. A process
+that converts a model asks this server for another one, unless something happens as it starts one.
 """
 
 import builtins
 import contextlib
 import faulthandler
 import gc
+import importlib
 import json
 import os
 import runpy
@@ -29,10 +31,14 @@ import subprocess
 import sys
 import traceback
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
 
 import inside
+import pytest
+from forked import Fork, connect, converting
+from huggingface_hub import constants
 
 if sys.argv[2:]:
     inside.be_processor(sys.argv[2])
@@ -54,6 +60,7 @@ from threadpoolctl import ThreadpoolController
 import pipeline.api
 import pipeline.cli  # noqa: F401
 
+ADDRESS = sys.argv[1]
 SECONDS = 280
 """A forked process may take so long, unless it is told otherwise; pytest ends a test after 300 s."""
 WATCHED = {"replace": os, "fsync": os, "unlink": os, "mkdir": os, "open": builtins, "Popen": subprocess}
@@ -100,7 +107,13 @@ def become(wanted: dict[str, Any]) -> None:
     sys.path[:0] = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
     signal.signal(signal.SIGINT, signal.default_int_handler)
     faulthandler.dump_traceback_later(wanted.get("seconds", SECONDS), exit=True, file=2)
-    if at := wanted.get("at"):
+    importlib.reload(constants)  # the hub's client reads the environment when it is imported
+    at = wanted.get("at")
+    if not at or at["call"] != "Popen":
+        log = Path(wanted["log"], "conversion")
+        log.mkdir(exist_ok=True)
+        inside.convert_by(pytest.MonkeyPatch(), converting(Fork(log, partial(connect, ADDRESS))))
+    if at:
         setattr(WATCHED[at["call"]], at["call"], watch(at))
     sys.argv = [wanted["module"], *wanted["arguments"]]
     code = 1
@@ -108,7 +121,10 @@ def become(wanted: dict[str, Any]) -> None:
         runpy.run_module(wanted["module"], run_name="__main__", alter_sys=True)
         code = 0
     except SystemExit as end:
-        code = int(end.code or 0)
+        if isinstance(end.code, str):
+            print(end.code, file=sys.stderr)
+        else:
+            code = end.code or 0
     except BaseException:
         traceback.print_exc()
     finally:
@@ -189,4 +205,4 @@ def serve(address: str) -> None:
 
 
 if __name__ == "__main__":
-    serve(sys.argv[1])
+    serve(ADDRESS)

@@ -115,6 +115,12 @@ def be_processor(features: str) -> None:
     machine.processor_flags = lambda: frozenset(features.split())  # type: ignore[attr-defined]
 
 
+def is_processor(features: str) -> bool:
+    """Whether this processor has these of the features that the package looks for, and no other one."""
+    machine = importlib.import_module("pipeline.core.machine")
+    return set(machine.FEATURES).intersection(features.split()) == set(machine.processor_features())
+
+
 def be_offline(patch: pytest.MonkeyPatch, offline: bool = True) -> None:
     """Let the hub's client use cached files only."""
     patch.setattr(constants, "HF_HUB_OFFLINE", offline)

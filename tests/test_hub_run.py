@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from forked import Fork
 from layouts import write_parquet
-from workplaces import process, read_json
+from workplaces import read_json
 
 from pipeline.results import read_result
 from pipeline.studies.reproduce import compare_with_original
@@ -36,15 +37,16 @@ def published(hub_server: Any, tmp_path: Path, bge_folder: Path) -> dict[str, st
 
 
 @pytest.fixture
-def run(hub_server: Any, published: dict[str, str], tmp_path: Path) -> Callable[..., str]:
+def run(hub_server: Any, published: dict[str, str], fork: Fork, tmp_path: Path) -> Callable[..., str]:
     """Runs the config in a process of its own, whose output it gives, or the message that refused it."""
     (tmp_path / "hub.yaml").write_text(CONFIG, encoding="utf-8")
 
     def command(*arguments: str, name: str = "run", code: int = 0, **environment: str) -> str:
         environment = {"HF_HUB_OFFLINE": "0", **environment}
         known = hub_server.environment(tmp_path / "home", **environment)
-        done = process(tmp_path, "-m", "pipeline", name, "hub.yaml", *arguments, code=code, **known)
-        return done.stderr if code else done.stdout
+        done = fork("pipeline", name, "hub.yaml", *arguments, environment=known, folder=tmp_path)
+        assert done.returncode == code, done.stderr
+        return str(done.stderr if code else done.stdout)
 
     return command
 
