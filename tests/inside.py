@@ -25,6 +25,7 @@ SIZES = {
     "fused_cells": "search.fusion.BLOCK_CELLS",
     "hashed_bytes": "storage.hashing.HASHED_BYTES",
     "look": "engines.pool.LOOK",
+    "losses": "engines.pool.LOSSES",
     "log_seconds": "terminal.LOG_SECONDS",
     "page_passage": "studies.page.queries.PASSAGE_LENGTH",
     "page_rankings": "studies.page.queries.RANKINGS",

@@ -34,7 +34,8 @@ def cluster(kept_by_nodes: Path) -> Iterator[str]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("BENCHMARCO_CACHE", str(kept_by_nodes))
-        started = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+        idle = {"include_dashboard": False, "include_log_monitor": False, "no_monitor": True}
+        started = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, **idle})
         started.add_node(num_cpus=1)
     yield started.address
     started.shutdown()

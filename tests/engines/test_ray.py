@@ -22,6 +22,7 @@ import numpy as np
 import psutil
 import pyarrow as pa
 import pytest
+from forked import Fork
 from inside import be_no_node, resize
 from workplaces import config, hits, read_json, run
 
@@ -30,13 +31,15 @@ from pipeline.config import BACKENDS, Config, EngineConfig
 from pipeline.core import silent
 from pipeline.encoders import ModelSource, Opener, resolve
 from pipeline.engines import Engine, EngineFactory, Part, PartJob, share_out
+from pipeline.run import Benchmark, Session
 from pipeline.storage import Store
 
 BEGINNING = ("benchmarco: model ", "benchmarco: t: computes ")  # what a run says before it begins
 
 
-def on_ray(folder: Path, cluster: str, *settings: str) -> Config:
-    return config(folder, "engine.kind=ray", f"engine.address={cluster}", "engine.workers=2", *settings)
+def on_ray(folder: Path, cluster: str, *settings: str, workers: int = 2) -> Config:
+    engine = ("engine.kind=ray", f"engine.address={cluster}", f"engine.workers={workers}")
+    return config(folder, *engine, *settings)
 
 
 def scores(folder: Path) -> dict[tuple[str, str], float]:
@@ -97,7 +100,7 @@ def test_workers_make_the_word_weights_of_chunks_that_one_process_makes(
     settings = (model, "data.corpus=60", "data.queries=5", "data.chunks={tokens: 24, overlap: 6}")
     alone = Path(shutil.copytree(emptied, tmp_path / "alone"))
     run(alone, *settings)
-    run_benchmark(on_ray(emptied, cluster, *settings))
+    run_benchmark(on_ray(emptied, cluster, *settings, workers=1))
     assert_same_results(emptied, alone)
     engine, texts = made(emptied, "passages")["made"]["engine"], made(alone, "chunks")["facts"]["chunks"]
     assert (engine["kind"], sum(engine["parts"].values())) == ("ray", -(-texts // 50))
@@ -165,12 +168,14 @@ cli.main()
 
 
 def test_the_driver_killed_its_whole_shards_are_kept_whichever_engine_goes_on(
-    emptied: Path, finished: Path, cluster: str
+    emptied: Path, finished: Path, cluster: str, fork: Fork
 ) -> None:
-    settings = ["engine.kind=ray", f"engine.address={cluster}", "engine.workers=2"]
+    (emptied / "driving.py").write_text(DRIVER, encoding="utf-8")
+    settings = ("engine.kind=ray", f"engine.address={cluster}", "engine.workers=1")
     sets = [part for setting in settings for part in ("--set", setting)]
-    command = [sys.executable, "-c", DRIVER, "run", "c.yaml", *sets]
-    assert subprocess.run(command, cwd=emptied, check=False).returncode == -signal.SIGKILL
+    environment = {**os.environ, "PYTHONPATH": str(emptied)}
+    done = fork("driving", "run", "c.yaml", *sets, environment=environment, folder=emptied)
+    assert done.returncode == -signal.SIGKILL, done.stderr
     (draft,) = (emptied / "indexes" / "passages").iterdir()
     whole = {path: path.stat().st_ino for path in draft.glob("rows-*.npy")}
     assert len(whole) == 2
@@ -182,25 +187,26 @@ def test_the_driver_killed_its_whole_shards_are_kept_whichever_engine_goes_on(
     assert encoded["encoding"]["texts"] < 345
 
 
-@pytest.mark.parametrize(
-    ("settings", "parts"),
-    [((), {"search": 8}), (("index.factory=HNSW8", "index.shards=3"), {"index": 3, "search": 3})],
-    ids=["vectors", "shards of an index"],
-)
-def test_workers_find_what_one_process_finds(
-    workplace: Path, cluster: str, settings: tuple[str, ...], parts: dict[str, int]
-) -> None:
-    """The score of a pair depends on its two vectors alone, so the run is the same to the byte."""
-    settings = (*settings, "search.against_exact=false") if settings else ()
-    run(workplace, *settings)
-    before = (workplace / "results" / "t" / "run.trec").read_bytes()
-    remove(workplace, "index", "search", "evaluate")
-    run_benchmark(on_ray(workplace, cluster, *settings))
-    assert (workplace / "results" / "t" / "run.trec").read_bytes() == before
-    assert (workplace / "indexes" / "index").exists() == ("index" in parts)
-    for stage, count in parts.items():
-        engine = made(workplace, stage)["made"]["engine"]
-        assert (engine["kind"], sum(engine["parts"].values())) == ("ray", count)
+def test_workers_find_what_one_process_finds(workplace: Path, cluster: str) -> None:
+    """The score of a pair depends on its two vectors alone, so the ranking is the same to the byte.
+
+    The same two workers search vectors in parts, and then make the shards of an index and search them.
+    """
+    shards = ("index.factory=HNSW8", "index.shards=3", "search.against_exact=false")
+    asked = (((), {"search": 8}), (shards, {"index": 3, "search": 3}))
+    folder = workplace
+    remove(folder, "index", "search")
+    with Session() as here, Session() as there:
+        for settings, parts in asked:
+            alone = Benchmark(config(folder, *settings), here).ensure("search")
+            remove(folder, "index", "search")
+            divided = Benchmark(on_ray(folder, cluster, *settings), there)
+            assert divided.ensure("search").files == alone.files
+            assert (folder / "indexes" / "index").exists() == ("index" in parts)
+            for stage, count in parts.items():
+                engine = made(folder, stage)["made"]["engine"]
+                assert (engine["kind"], sum(engine["parts"].values())) == ("ray", count)
+            remove(folder, "search")
 
 
 def test_workers_score_the_pairs_that_one_process_scores(
@@ -211,11 +217,11 @@ def test_workers_score_the_pairs_that_one_process_scores(
     run(workplace, rerank)
     alone = scores(workplace)
     remove(workplace, "scores", "rerank", "evaluate")
-    run_benchmark(on_ray(workplace, cluster, rerank))
+    run_benchmark(on_ray(workplace, cluster, rerank, workers=1))
     assert scores(workplace) == pytest.approx(alone, abs=1e-4)
     reranked = made(workplace, "rerank")["made"]
     assert reranked["pairs"] == {"found": 0, "scored": 114 * 4}
-    assert (reranked["engine"]["kind"], reranked["engine"]["workers"]) == ("ray", 2)
+    assert (reranked["engine"]["kind"], reranked["engine"]["workers"]) == ("ray", 1)
     assert sum(reranked["engine"]["parts"].values()) == 3
 
 
@@ -356,9 +362,12 @@ class TestJobs:
         assert len(read) == 9
         assert most <= engine.workers + 1
 
-    def test_a_part_that_always_kills_its_worker_ends_the_run(self, engine: Engine, tmp_path: Path) -> None:
+    def test_a_part_that_always_kills_its_worker_ends_the_run(
+        self, engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        resize(monkeypatch, losses=2)
         job = PartJob(partial(die, 4, tmp_path / "once"))
-        with pytest.raises(ChildProcessError, match="a worker died at rows 4 to 9, 3 times"):
+        with pytest.raises(ChildProcessError, match="a worker died at rows 4 to 9, 2 times"):
             list(engine.each(job, [part(4, 9)], Counting()))
 
 
@@ -379,11 +388,12 @@ def test_what_a_worker_refuses_when_it_joins_is_no_death(
 
 
 def test_a_worker_killed_as_it_starts_is_replaced_and_many_end_the_run(
-    cluster: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    cluster: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also the only one; the system kills processes so for want of memory."""
     from ray import cloudpickle
 
+    resize(monkeypatch, losses=2)
     cloudpickle.register_pickle_by_value(sys.modules[__name__])
     config, lives = EngineConfig(kind="ray", address=cluster, workers=1), tmp_path / "lives"
     dying = Dying(Named("auto"), Named(str(lives)), function=str, conversion=None)
@@ -400,7 +410,7 @@ def test_a_worker_killed_as_it_starts_is_replaced_and_many_end_the_run(
     opened = open_engine(Store(tmp_path))
     try:
         lives.write_text("99")
-        with pytest.raises(ChildProcessError, match=r"as it started, 3 times; the last one: .*died"):
+        with pytest.raises(ChildProcessError, match=r"as it started, 2 times; the last one: .*died"):
             opened.load(1)
     finally:
         opened.close()
@@ -430,7 +440,7 @@ cli.main()
 
 @pytest.mark.parametrize("moment", ["load", "each"])
 def test_the_loss_of_this_machine_s_node_ends_the_run(emptied: Path, moment: str) -> None:
-    sets = ["--set", "engine.kind=ray", "--set", "engine.workers=2"]
+    sets = ["--set", "engine.kind=ray", "--set", "engine.workers=1"]
     command = [sys.executable, "-c", LOST, moment, "run", "c.yaml", *sets]
     done = subprocess.run(command, cwd=emptied, capture_output=True, text=True, check=False, timeout=90)
     assert done.returncode == 1
