@@ -20,7 +20,7 @@ import pyarrow.parquet
 import pytest
 import yaml
 from huggingface_hub import constants
-from inside import be_offline, pretend
+from inside import be_offline, pretend, read_once
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from shipped import write_graph
@@ -184,9 +184,10 @@ def original(tmp_path_factory: pytest.TempPathFactory, root: Path, bge_folder: P
 
 @pytest.fixture(scope="module")
 def unchanged(original: Path) -> Iterator[Path]:
-    """Everything as it is, and no hub but the one in its cache."""
+    """Everything as it is, with models that are hashed once, and no hub but the one in its cache."""
     with pytest.MonkeyPatch.context() as patch:
         be_offline(patch)
+        read_once(patch, original)
         patch.setattr(constants, "HF_HUB_CACHE", str(original / "hub"))
         yield original
 
