@@ -5,6 +5,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -42,8 +43,8 @@ def benchmarco(fork: Callable[..., Any], installed: Path, tmp_path: Path) -> Cal
     (tmp_path / "c.yaml").write_text(CONFIG, encoding="utf-8")
     known = {**os.environ, "HF_HUB_OFFLINE": "1", "PYTHONPATH": str(installed)}
 
-    def run(*words: str, code: int = 0) -> Any:
-        done = fork("pipeline", *words, environment=known, folder=tmp_path)
+    def run(*words: str, code: int = 0, module: str = "pipeline") -> Any:
+        done = fork(module, *words, environment=known, folder=tmp_path)
         assert done.returncode == code, done.stderr
         return done
 
@@ -51,10 +52,9 @@ def benchmarco(fork: Callable[..., Any], installed: Path, tmp_path: Path) -> Cal
 
 
 @pytest.fixture
-def started(benchmarco: Callable[..., Any], installed: Path, tmp_path: Path) -> Callable[..., Any]:
-    """The same in a new process, as studies are read where the command line is imported."""
-    path = ":".join([str(installed), *filter(None, sys.path)])
-    return lambda *words, code=0: process(tmp_path, "-m", "pipeline", *words, code=code, PYTHONPATH=path)
+def started(benchmarco: Callable[..., Any]) -> Callable[..., Any]:
+    """The same with the package imported anew, as studies are read where the command line is imported."""
+    return partial(benchmarco, module="anew")
 
 
 def stages(folder: Path) -> dict[str, bool]:
