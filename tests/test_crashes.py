@@ -166,10 +166,9 @@ def trial(begin: Begin) -> Trial:
 @pytest.mark.parametrize(
     ("kind", "call", "first", "step"),
     [
-        ("dense", "replace", 2, 3),  # before a rename
         ("dense", "open", 2, 3),  # with half a file written
         ("dense", "fsync", 1, 1),
-        ("sparse", "replace", 2, 2),
+        ("sparse", "replace", 2, 2),  # before a rename
         ("multivector", "open", 2, 3),
         ("chunks", "replace", 3, 2),
     ],
