@@ -66,8 +66,9 @@ class Session(AbstractContextManager["Session"]):
     def engine(self, factory: EngineFactory | None, store: Store) -> Engine:
         """The engine of a factory; another one is closed first."""
         assert factory, "a stage whose work is not divided"
-        if self._engine is None or self._engine[0] != factory:
+        if self._engine and self._engine[0] != factory:
             self.close_engine()
+        if self._engine is None:
             self._engine = factory, factory(store)
         return self._engine[1]
 
@@ -271,12 +272,12 @@ class Benchmark:
             else:
                 missing.append(name)
                 needed |= set(stage.needs)
-        used = {artifact.key: artifact.content for artifact in self._artifacts.values()}
+        used = {artifact.key: artifact for artifact in self._artifacts.values()}
         outdated = {
             name: source
             for name, artifact in self._artifacts.items()
             for source, files in artifact.made.get("from_files", {}).items()
-            if used.get(artifact.made["from"][source], files) != files
+            if (now := used.get(artifact.made["from"][source])) and now.content != files
         }
         for name, source in outdated.items():
             log.warning("%s: made from another version of %s; recomputing it", name, source)
