@@ -156,10 +156,15 @@ class FusedRanking(Record):
 
 
 class FusedRankings(ReportSection, RootModel[tuple[FusedRanking, ...]]):
-    """The retrievers that were joined."""
+    """The retrievers that were joined; in JSON a list."""
 
     key = "of"
     heading = "Made of other rankings"
+
+    @property
+    def parts(self) -> tuple[FusedRanking, ...]:
+        """One for each retriever, in the config's order."""
+        return self.root
 
     @classmethod
     def tables(cls, results: Mapping[str, ResultFigures], measure: str) -> list[Table]:
@@ -167,9 +172,9 @@ class FusedRankings(ReportSection, RootModel[tuple[FusedRanking, ...]]):
         tables, first_stages, fusions = [], FirstStage.of_each(results), FusionFacts.of_each(results)
         for name, fused in cls.of_each(results).items():
             record, reranked, fusion = results[name], first_stages.get(name), fusions.get(name)
-            labels = [f"{n}: {part.name}" for n, part in enumerate(fused.root, start=1)]
+            labels = [f"{n}: {part.name}" for n, part in enumerate(fused.parts, start=1)]
             joined = reranked.metrics if reranked else record.metrics
-            means = [*(part.metrics for part in fused.root), joined]
+            means = [*(part.metrics for part in fused.parts), joined]
             columns = [(Column("ranking"), [*labels, "joined"]), *mean_columns(record.metrics, means)]
             heading = f"{name}: the rankings that were joined"
             tables.append(table_of(heading, columns, fusion.sentences() if fusion else []))
@@ -177,12 +182,12 @@ class FusedRankings(ReportSection, RootModel[tuple[FusedRanking, ...]]):
 
     @override
     def notes(self) -> list[str]:
-        cuts = {part.name: part.truncation.notes() for part in self.root if part.truncation}
+        cuts = {part.name: part.truncation.notes() for part in self.parts if part.truncation}
         return [f"{name}: {note}" for name, notes in cuts.items() for note in notes]
 
     @override
     def corrected(self, cost: Cost, passages: int) -> Cost:
-        parts = [part.cost(passages) for part in self.root]
+        parts = [part.cost(passages) for part in self.parts]
 
         def total(figures: Iterable[float | None]) -> float | None:
             known = [figure for figure in figures if figure is not None]
@@ -203,6 +208,6 @@ class FusedRankings(ReportSection, RootModel[tuple[FusedRanking, ...]]):
         """Those of each part, each with the part's number before its name."""
         return tuple(
             row.model_copy(update={"stage": in_part(number, row.stage)})
-            for number, part in enumerate(self.root, start=1)
+            for number, part in enumerate(self.parts, start=1)
             for row in part.stages
         )
