@@ -5,8 +5,9 @@
     .venv/bin/python scripts/count_functions.py compare results/a results/b
 
 Functions that modules call while they are imported count; lambdas, comprehensions and classes do not.
-For an encoder it also prints the frames from the stage's `make` to the network's first call, both included;
-those of a thread come after those of the code that started it.
+For an encoder it also prints the frames from the stage's `make` to the network's first call, both included,
+those of a thread after those of the code that started it; and the functions before the encoder gets its first
+text.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from types import CodeType, FrameType
 PACKAGE = f"{Path(__file__).resolve().parents[1] / 'pipeline'}/"
 MAKE, KERNELS = "EncodingRetriever._encode", (".rows", ".forward_tokens", ".compute")
 """Qualified name of the function that makes vectors, and ends of those of the functions that compute them."""
+ENCODE = "Encoder.encode_parts"
+"""The function of an encoder that is given texts."""
 
 
 def main() -> None:
@@ -63,6 +66,9 @@ def main() -> None:
     packages = Counter(code.co_filename.removeprefix(PACKAGE).partition("/")[0] for code in passed)
     print(f"{len(passed)} functions in {len({code.co_filename for code in passed})} modules", file=sys.stderr)
     print(", ".join(f"{name} {count}" for name, count in packages.most_common()), file=sys.stderr)
+    names = [code.co_qualname for code in passed]  # in the order of their first calls
+    if ENCODE in names:
+        print(f"{names.index(ENCODE)} functions before {ENCODE}", file=sys.stderr)
     made = [depths[code] for code in passed if code.co_qualname == MAKE]
     ends = [code for code in passed if code.co_qualname.endswith(KERNELS)]
     kernels = [depths[code] for code in ends if "<locals>" not in code.co_qualname]
