@@ -17,12 +17,12 @@ AVX512 = "sse2 avx2 fma avx512f avx512dq avx512bw avx512vl avx512cd avx512_vnni 
 PARALLEL = "torch.nn.Embedding(30522, 384)(torch.randint(0, 30000, (64, 256)))"
 
 
-def start(root: Path, folder: Path, *features: str) -> subprocess.CompletedProcess[str]:
+def start(root: Path, folder: Path, *features: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Start a server of its own; it has ended the listing of what it imports when this returns."""
     command = [sys.executable, str(root / "tests/fork_server.py"), str(folder / "socket"), *features]
     said = folder / "said"  # a pipe would stay open as long as the server runs
     with said.open("w") as stderr:
-        done = subprocess.run(command, stderr=stderr, check=False)
+        done = subprocess.run(command, env={**os.environ, **environment}, stderr=stderr, check=False)
     return subprocess.CompletedProcess(command, done.returncode, stderr=said.read_text())
 
 
@@ -60,19 +60,11 @@ def test_every_module_is_imported_without_starting_threads(
     assert (code, stderr) == (0, "")
 
 
-THREADED = """
-import faulthandler, runpy, threading
-faulthandler.cancel_dump_traceback_later()  # the thread of a forked process itself
-threading.Thread(target=threading.Event().wait, daemon=True).start()
-runpy.run_module("fork_server", run_name="__main__")
-"""
-
-
-def test_a_server_whose_imports_started_threads_says_so_and_ends(fork: Fork, tmp_path: Path) -> None:
-    """It runs in a forked process, which has imported everything."""
-    (tmp_path / "threaded.py").write_text(THREADED)
-    known = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    done = fork("threaded", str(tmp_path / "socket"), environment=known, folder=tmp_path)
+def test_a_server_whose_imports_started_threads_says_so_and_ends(root: Path, tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(
+        "import threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()\n"
+    )
+    done = start(root, tmp_path, PYTHONPATH=str(tmp_path))
     assert done.returncode == 1
     assert "imports have started 1 threads" in done.stderr
 
