@@ -21,7 +21,6 @@ from pipeline.core.records import (
     Float64,
     Int64,
     JsonObject,
-    from_numpy,
     take_texts,
 )
 from pipeline.core.table import Column, FilledColumn, Table, table_of, with_interval
@@ -263,7 +262,7 @@ def _group(sources: Sequence[CollectionResult], query_ids: Sequence[str], rel: f
     collection = first_collection(sources)
     vectors = next(_query_vectors(sources, collection), None)
     rows = row_numbers(pa.array(query_ids, pa.string()), collection.queries.ids)
-    texts = collection.queries.texts.take(from_numpy(rows)).to_pylist()
+    texts = take_texts(collection.queries.texts, rows).to_pylist()
     found = [
         _clusters(texts, None if vectors is None else vectors[rows]),
         _by_number("length", np.array([len(_words(text)) for text in texts]), " words"),

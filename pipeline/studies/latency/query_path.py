@@ -19,7 +19,7 @@ import numpy as np
 from pipeline.core.display import silent
 from pipeline.core.errors import InputError
 from pipeline.core.order import descending_id_rank
-from pipeline.core.records import Collection, Qrels, Ranking, from_numpy, take_texts
+from pipeline.core.records import Collection, Qrels, Ranking, take_texts
 from pipeline.core.result_records import in_part
 from pipeline.encoders.batching import Usage
 from pipeline.encoders.opener import ModelSource
@@ -108,7 +108,7 @@ def _load_search(
     # the depth of the result's search, as at another an index may find others
     depth = config.search.top_k + int(np.bincount(ignored.queries).max(initial=0))
     ignored_by = defaultdict[str, list[int]](list)  # the text of a query
-    texts = collection.queries.texts.take(from_numpy(ignored.queries)).to_pylist()
+    texts = take_texts(collection.queries.texts, ignored.queries).to_pylist()
     for text, passage in zip(texts, ignored.passages.tolist(), strict=True):
         ignored_by[text].append(passage)
     source, lock = retriever.source, _lock(retriever.source)
