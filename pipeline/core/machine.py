@@ -68,7 +68,7 @@ class Meter:
     def working(self, *modules: str) -> Iterator[None]:
         """Around the work that `items_per_second` counts, which leaves out loading and writing.
 
-        `LAZY` and the `modules` that the work needs are imported before: so the rate is that of any process.
+        `LAZY` and the `modules` that the work needs are imported before: the rate does not hold imports.
         """
         for module in (*LAZY, *modules):
             importlib.import_module(module)

@@ -140,7 +140,7 @@ class Cost(NamedTuple):
 
 
 class ResultFigures(Protocol):
-    """A result, as its sections see it: the content of `metrics.json`. They are attributes, by their keys."""
+    """A result, as its sections see it: the content of `metrics.json`, with an attribute for each key."""
 
     @property
     def passages(self) -> int:

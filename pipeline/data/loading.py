@@ -135,7 +135,7 @@ def load(source: Source, config: DataSettings, draft: Draft, progress: Progress 
 def _count(
     queries: SelectedQueries, texts: pa.ChunkedArray, rows: Int64, kept: BoolArray
 ) -> list[dict[str, int]]:
-    """Counts of texts and of judgments: the parts of facts that are named below, in that order.
+    """Counts for the facts: of texts, and of what is missing, dropped and outside the slice.
 
     `texts` are those of the passages. `rows`, int64 [judgments], has the row of each judged passage, -1 where
     the corpus lacks it; `kept`, bool [judgments], marks the judgments that are stored.

@@ -44,8 +44,8 @@ DEFAULT_LENGTH = 512
 """Tokens kept of a text where neither config nor model says how many: FlagEmbedding's default."""
 
 
-class Declared(NamedTuple):
-    """What decides the settings that the config leaves open."""
+class ModelFacts(NamedTuple):
+    """What is known of a model: it decides the settings that the config leaves open."""
 
     files: Files  # the model's, with those of its ONNX file
     card: ModelCard  # what they say
@@ -101,7 +101,7 @@ def resolve_model(
     return replace(model, decided=decided, guessed=_advice(guesses, model.pooling) if guesses else "")
 
 
-def _read(config: EncoderSettings, files: Files) -> Declared:
+def _read(config: EncoderSettings, files: Files) -> ModelFacts:
     """What is known of a model before its settings are decided; refuses one that would not run as it says."""
     is_m3 = config.output == "multivector" and not config.as_sentence_transformers
     card = read_card(files, "dense" if is_m3 else config.output, config.name)
@@ -115,7 +115,7 @@ def _read(config: EncoderSettings, files: Files) -> Declared:
         files, onnx = find_onnx(files, config.file, config.name)
     else:
         check_support(config, files, card, family)
-    return Declared(files, card, family, late, onnx)
+    return ModelFacts(files, card, family, late, onnx)
 
 
 def _similarity(card: ModelCard) -> str:
@@ -185,7 +185,7 @@ def _advice(guesses: list[str], pooling: str) -> str:
     return f"using {' and '.join(defaults)} (guessed); {advice}"
 
 
-def _prompts(config: EncoderSettings, known: Declared) -> tuple[dict[Role, tuple[TextPair, Origin]], str]:
+def _prompts(config: EncoderSettings, known: ModelFacts) -> tuple[dict[Role, tuple[TextPair, Origin]], str]:
     """For each role the strings before and after a text: from the config, else the files, else the family.
 
     For a model that sentence-transformers saved without prompts, none is known. The second value is a clause
@@ -225,7 +225,7 @@ def _prompts(config: EncoderSettings, known: Declared) -> tuple[dict[Role, tuple
 
 def _max_tokens(
     config: EncoderSettings,
-    known: Declared,
+    known: ModelFacts,
     prompts: Mapping[Role, tuple[TextPair, Origin]],
     tokenizers: Mapping[Role, ModelTokenizer],
 ) -> dict[Role, SettingWithOrigin]:
@@ -275,7 +275,7 @@ def _check_room(name: str, role: Role, length: int, instruction: str, tokenizer:
         )
 
 
-def _pooling(config: EncoderSettings, known: Declared) -> SettingWithOrigin:
+def _pooling(config: EncoderSettings, known: ModelFacts) -> SettingWithOrigin:
     """The pooling of the config, else the card, else the family, else the backend's library."""
     card = known.card
     causal = any(name.endswith("ForCausalLM") for name in card.architectures)

@@ -59,7 +59,7 @@ def check_support(config: EncoderSettings, files: Files, card: ModelCard, family
 
 
 def _runs_in_part(config: EncoderSettings, card: ModelCard) -> InputError:
-    """The refusal of a model with more than one network and its pooling, all that most backends run."""
+    """The refusal of a model that is more than a network and its pooling: most backends run nothing else."""
     names, kind, backend = card.module_names, card.config.get("model_type"), f"backend '{config.backend}'"
     if unknown := [name for name in names if name not in WIDTH_PRESERVING]:
         problem = f"has a module {unknown[0]}, which {backend} does not run"

@@ -70,7 +70,7 @@ class Metrics(Caveats):
 
     @property
     def sections(self) -> list[ReportSection]:
-        """All that its kind of retriever reports, in that order."""
+        """All that its kind of retriever reports, in the order of the fields above."""
         return [section for _, section in self if isinstance(section, ReportSection)]
 
     @property

@@ -48,7 +48,7 @@ def hash_file(path: Path, in_pieces: bool = False) -> str:
 
 
 def _hash_pieces(file: BinaryIO) -> str:
-    """SHA-256 of the hashes of a file's pieces, on all cores: hashing has no lock of Python's."""
+    """SHA-256 of the hashes of a file's pieces, on all cores: hashing releases Python's lock."""
 
     def digest(start: int) -> bytes:
         return hashlib.sha256(os.pread(file.fileno(), HASHED_BYTES, start)).digest()
