@@ -25,6 +25,8 @@ from inside import convert_by, read_once
 
 ROOT = Path(__file__).resolve().parent.parent
 
+# Without it, as in the package: each conversion in this process would start others that report to Intel.
+sys.modules["openvino_telemetry"] = None  # type: ignore[assignment]
 gc.disable()  # until the first test: modules that are imported leave no garbage
 gc.set_threshold(50_000, 20, 50)  # fewer garbage collections: they take a twentieth of the tests' time
 
