@@ -93,9 +93,7 @@ class Mark:
 class Section(BaseModel):
     """A part of a config: immutable, without unknown keys, and strict about types."""
 
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", strict=True, allow_inf_nan=False, protected_namespaces=()
-    )
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False, defer_build=True)
 
     @classmethod
     def narrowed(cls, name: str, default: Any = ..., doc: str = "", **limits: Any) -> Any:
