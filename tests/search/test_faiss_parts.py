@@ -7,16 +7,16 @@ import pytest
 from pipeline.search import index_size
 
 FACTORIES = (
-    "Flat SQ8 SQ4 SQfp16 PQ8x4 PQ8x4fs RQ4x4 LSHrt HNSW16 HNSW16,SQ8 RR32,Flat IVF16,Flat IVF16,PQ8x4 "
-    "IVF16,SQ8 IVF16_HNSW8,Flat PCA16,Flat PCA16,IVF16,SQ8 OPQ8_32,PQ8x4 PQ8x4,RFlat IVF16,PQ8x4fs,RFlat"
-)
+    "Flat SQ8 SQ4 SQfp16 PQ8x4 PQ8x4fs RQ4x4 LSHrt HNSW16 HNSW16,SQ8 RR32,Flat IVF16,Flat IVF16,PQ8x4np "
+    "IVF16,SQ8 IVF16_HNSW8,Flat PCA16,Flat PCA16,IVF16,SQ8 OPQ8_32,PQ8x4np PQ8x4np,RFlat IVF16,PQ8x4fs,RFlat"
+)  # `np` leaves out the order of codes by their distance, which takes seconds and no bytes
 VECTORS = np.random.default_rng(0).standard_normal((6000, 64), np.float32)
 
 
 @pytest.mark.parametrize("factory", FACTORIES.split())
 def test_it_is_that_of_the_file_that_faiss_writes(factory: str) -> None:
     index = faiss.index_factory(64, factory)
-    index.train(VECTORS[:2000])
+    index.train(VECTORS[:700])
     sizes = []
     for part in (VECTORS[:2000], VECTORS[2000:]):
         index.add(part)
