@@ -6,8 +6,6 @@ import os
 import re
 import shutil
 import signal
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -18,6 +16,7 @@ import numpy as np
 import psutil
 import pytest
 from engines.jobs import Named, Toy, die, double, meet, refuse
+from forked import Fork
 from inside import files_on_disk, pretend, resize
 from workplaces import config, read_json, run
 
@@ -62,6 +61,15 @@ def engine(tmp_path: Path, children: Callable[[], list[psutil.Process]]) -> Iter
     assert children() == []
 
 
+@pytest.fixture(scope="class")
+def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+    """Two processes that have loaded their models."""
+    opened = EngineFactory(toy(), EngineConfig(devices=["cpu", "cpu"]))(Store(tmp_path_factory.mktemp("e")))
+    opened.load(2)
+    yield opened
+    opened.close()
+
+
 def test_two_processes_do_all_parts_and_split_the_threads(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -92,36 +100,39 @@ def test_without_files_in_memory_a_file_stays_open_until_it_has_been_received(
     assert sum(not file.closed for file in opened) <= 2 * 3
 
 
-def test_two_parts_are_done_at_once(engine: Engine, tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "fifo")
-    engine.load(2)
-    found = engine.each(partial(meet, tmp_path / "fifo"), [numbers(0, 1), numbers(1, 2)], Counting())
-    assert len({done.outputs for done in found}) == 2
+class TestJobs:
+    """One engine does the jobs of all these tests."""
+
+    def test_two_parts_are_done_at_once(self, started: Engine, tmp_path: Path) -> None:
+        os.mkfifo(tmp_path / "fifo")
+        found = started.each(partial(meet, tmp_path / "fifo"), [numbers(0, 1), numbers(1, 2)], Counting())
+        assert len({done.outputs for done in found}) == 2
+
+    def test_what_a_process_refuses_is_said_as_if_it_had_been_here(self, started: Engine) -> None:
+        with pytest.raises(InputError) as refused:
+            list(started.each(refuse, [numbers(0, 1)], Counting()))
+        assert str(refused.value) == "found. Allowed: allowed. Fix."
+
+    def test_a_part_whose_process_dies_is_done_again(self, started: Engine, tmp_path: Path) -> None:
+        bar = Counting()
+        parts = [numbers(number, number + 1) for number in range(9)]
+        job = partial(die, -1, tmp_path / "once")
+        found = Counter(done.outputs for done in started.each(job, parts, bar))
+        assert (tmp_path / "once").exists()
+        assert found == Counter(range(9))
+        assert bar.total == 9
+
+    def test_three_deaths_at_a_part_end_the_run_in_one_sentence(
+        self, started: Engine, tmp_path: Path
+    ) -> None:
+        job = partial(die, 4, tmp_path / "once")
+        with pytest.raises(ChildProcessError) as ended:
+            list(started.each(job, [numbers(4, 9)], Counting()))
+        said = "a worker died at rows 4 to 9, 3 times; the last one: it ended with SIGKILL"
+        assert str(ended.value) == said
 
 
-def test_a_part_whose_process_dies_is_done_again(engine: Engine, tmp_path: Path) -> None:
-    engine.load(2)
-    bar = Counting()
-    parts = [numbers(number, number + 1) for number in range(9)]
-    found = Counter(done.outputs for done in engine.each(partial(die, -1, tmp_path / "once"), parts, bar))
-    assert (tmp_path / "once").exists()
-    assert found == Counter(range(9))
-    assert bar.total == 9
-
-
-def test_three_deaths_at_a_part_end_the_run_in_one_sentence(engine: Engine, tmp_path: Path) -> None:
-    engine.load(1)
-    job = partial(die, 4, tmp_path / "once")
-    with pytest.raises(ChildProcessError) as ended:
-        list(engine.each(job, [numbers(4, 9)], Counting()))
-    assert str(ended.value) == "a worker died at rows 4 to 9, 3 times; the last one: it ended with SIGKILL"
-
-
-def test_what_a_process_refuses_is_said_as_if_it_had_been_here(engine: Engine, tmp_path: Path) -> None:
-    engine.load(1)
-    with pytest.raises(InputError) as refused:
-        list(engine.each(refuse, [numbers(0, 1)], Counting()))
-    assert str(refused.value) == "found. Allowed: allowed. Fix."
+def test_what_a_process_refuses_as_it_loads_the_model_is_said_as_if_it_had_been_here(tmp_path: Path) -> None:
     broken = EngineFactory(toy(name="broken"), EngineConfig(workers=2))(Store(tmp_path))
     with pytest.raises(InputError) as refused:
         broken.load(2)
@@ -225,8 +236,8 @@ def encoded(folder: Path) -> dict[str, Any]:
 
 
 NATIVE = (
-    "model={backend: native, name: all-minilm-l6-v2, passage_max_length: 32, shard_rows: 40}",
-    "data.corpus=300",
+    "model={backend: native, name: all-minilm-l6-v2, passage_max_length: 16, shard_rows: 20}",
+    "data.corpus=120",
     "data.queries=5",
 )
 
@@ -269,7 +280,7 @@ def test_they_write_the_bytes_that_one_process_writes_also_if_all_are_killed(
 
 
 DRIVER = """
-import os, signal, sys
+import os, sys
 from pathlib import Path
 import psutil
 from pipeline import cli
@@ -283,18 +294,20 @@ def waiting(engine, seconds):
     return found
 ProcessEngine._wait = waiting
 number = int(sys.argv.pop())
-signal.signal(signal.SIGINT, signal.default_int_handler)  # which nohup ignores
 cli.main()
 """
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -signal.SIGKILL)])
 def test_nothing_runs_on_after_ctrl_c_or_when_the_parent_is_killed(
-    workplace: Path, number: int, code: int
+    workplace: Path, fork: Fork, number: int, code: int
 ) -> None:
-    sets = [part for setting in (*NATIVE, TWO) for part in ("--set", setting)]
-    command = [sys.executable, "-c", DRIVER, "run", "c.yaml", *sets, str(int(number))]
-    done = subprocess.run(command, cwd=workplace, check=False, capture_output=True, text=True, timeout=120)
+    (workplace / "driving.py").write_text(DRIVER, encoding="utf-8")
+    arguments = [part for setting in (*NATIVE, TWO) for part in ("--set", setting)]
+    environment = {**os.environ, "PYTHONPATH": str(workplace)}
+    done = fork(
+        "driving", "run", "c.yaml", *arguments, str(int(number)), environment=environment, folder=workplace
+    )
     assert done.returncode == code, done.stderr
     assert "Traceback" not in done.stderr
     workers = [int(pid) for pid in (workplace / "pids").read_text().split()]
