@@ -147,6 +147,11 @@ def convert_by(patch: pytest.MonkeyPatch, subprocess: object) -> None:
     patch.setattr("pipeline.core.subprocesses.subprocess", subprocess)
 
 
+def measure_by(patch: pytest.MonkeyPatch, subprocess: object) -> None:
+    """Start the processes in which queries are timed by this object instead of `subprocess`."""
+    patch.setattr("pipeline.studies.latency.measurement.subprocess", subprocess)
+
+
 def read_once(patch: pytest.MonkeyPatch, folder: Path) -> None:
     """Read once what nobody changes while tests run: files to hash in a folder, and versions of packages."""
     files = importlib.import_module("pipeline.models.files")

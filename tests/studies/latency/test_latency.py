@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 from comparison.made import config
 from embedding_server import MODEL
+from forked import Fork, measuring
+from inside import measure_by
 from workplaces import benchmarco, change_json, document, on_one_line, read_json, seal
 
 from pipeline import run_benchmark, write_collection
@@ -28,6 +30,12 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run_benchmark(folder / "words.yaml")
     benchmarco("latency", folder / "words.yaml", "--queries", 30, "--concurrency", "1,2", "--threads", 1)
     return folder
+
+
+@pytest.fixture
+def quick_start(fork: Fork, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Queries are timed in processes that need not import anything first; those of `place` do."""
+    measure_by(monkeypatch, measuring(fork))
 
 
 def test_a_record_has_each_stage_by_clients_and_what_it_ran_on(place: Path) -> None:
@@ -81,6 +89,7 @@ def test_the_record_belongs_to_its_result(
     assert "latency.json changed" in caplog.text
 
 
+@pytest.mark.usefixtures("quick_start")
 def test_a_served_model_has_the_share_of_the_network(embedding_server: Any, tmp_path: Path) -> None:
     model = {"backend": "http", "url": embedding_server.url, "name": MODEL, "changed": "ignore"}
     run_benchmark(config(tmp_path, "served", model=model, data=FEW, search={"top_k": 20}))
@@ -93,6 +102,7 @@ def test_a_served_model_has_the_share_of_the_network(embedding_server: Any, tmp_
     assert record["network"]["round_trip"]["p50"] > 0
 
 
+@pytest.mark.usefixtures("quick_start")
 def test_a_server_is_measured_under_load_and_its_errors_are_counted(
     embedding_server: Any, tmp_path: Path
 ) -> None:
@@ -133,6 +143,7 @@ def test_a_server_is_measured_under_load_and_its_errors_are_counted(
     assert "errors" in benchmarco(*command).output
 
 
+@pytest.mark.usefixtures("quick_start")
 def test_parts_that_are_joined_and_reranked_are_answered_as_they_were_scored(
     m3_folder: Path, reranker: Callable[[str], Path], tmp_path: Path
 ) -> None:
@@ -149,6 +160,7 @@ def test_parts_that_are_joined_and_reranked_are_answered_as_they_were_scored(
     assert record["agreement"] >= 0.8  # near ties
 
 
+@pytest.mark.usefixtures("quick_start")
 def test_passages_that_a_query_ignores_are_left_out_before_they_are_reranked(tmp_path: Path) -> None:
     """ArguAna: each answer had the query's own passage first, which no ranking of the result has."""
     passages = {f"q{number}": f"word{number} and word{(number + 1) % 12} besides" for number in range(12)}
@@ -161,6 +173,7 @@ def test_passages_that_a_query_ignores_are_left_out_before_they_are_reranked(tmp
     assert document("latency", tmp_path / "results" / "own", "--queries", 12)["agreement"] == 1.0
 
 
+@pytest.mark.usefixtures("quick_start")
 def test_an_index_is_searched_as_deep_as_for_the_result(bge_folder: Path, tmp_path: Path) -> None:
     """A deeper search rescores more, so it finds others; one query has many passages that it ignores."""
     texts = {f"d{number}": f"{number} and {number % 7} words on {number**3}" for number in range(600)}
