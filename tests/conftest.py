@@ -382,19 +382,29 @@ def local_run(make_once: Callable[..., Path]) -> Path:
     return make_once("served", fill)
 
 
+@pytest.fixture(scope="session")
+def local_vectors(local_run: Path) -> dict[str, Any]:
+    """The vector of each text of `local_run`."""
+    import numpy as np
+
+    vectors = json.loads((local_run / "vectors.json").read_text(encoding="utf-8"))
+    return {text: np.array(vector) for text, vector in vectors.items()}
+
+
 @pytest.fixture
-def embedding_server(local_run: Path) -> Iterator[Any]:
+def embedding_server(local_vectors: dict[str, Any]) -> Iterator[Any]:
     """A server of all-MiniLM-L6-v2 on this machine."""
     import numpy as np
     from embedding_server import EmbeddingServer
 
-    known = json.loads((local_run / "vectors.json").read_text(encoding="utf-8"))
-
-    def other(text: str) -> list[float]:
+    def other(text: str) -> Any:
         """A vector of a text that is not in the collection, such as those that every run asks for."""
-        return np.random.default_rng(list(text.encode())).normal(0, 0.05, 384).tolist()
+        return np.random.default_rng(list(text.encode())).normal(0, 0.05, 384)
 
-    server = EmbeddingServer(lambda texts: np.array([known.get(text) or other(text) for text in texts]))
+    def embed(texts: list[str]) -> Any:
+        return np.array([local_vectors[text] if text in local_vectors else other(text) for text in texts])
+
+    server = EmbeddingServer(embed)
     yield server
     server.close()
 

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -141,10 +141,9 @@ def ask(embedding_server: Any, tmp_path: Path) -> Iterator[Ask]:
 
 
 @pytest.fixture(scope="module")
-def known(local_run: Path) -> dict[str, Any]:
+def known(local_vectors: dict[str, Any]) -> dict[str, Any]:
     """Texts, and their vectors."""
-    vectors = read_json(local_run / "vectors.json")
-    return {text: np.array(vector, np.float32) for text, vector in list(vectors.items())[:24]}
+    return {text: vector.astype(np.float32) for text, vector in list(local_vectors.items())[:24]}
 
 
 def refused(status: int, content: Any, **headers: str) -> Fault:
@@ -398,11 +397,15 @@ def test_a_bag_of_words_is_not_said_to_cut_texts(
 ) -> None:
     """The second half of the long text had the words of the first, and so the same mean."""
 
+    @cache
+    def vector_of(word: str) -> Any:
+        return np.random.default_rng(list(word.encode())).normal(size=64)
+
     def embed(texts: list[str]) -> Any:
         rows = [np.zeros(64) for _ in texts]
         for row, text in zip(rows, texts, strict=True):
             for word in text.split()[:cut]:
-                row += np.random.default_rng(list(word.encode())).normal(size=64)
+                row += vector_of(word)
         return np.array([row / np.linalg.norm(row) for row in rows], np.float32)
 
     embedding_server.embed = embed
