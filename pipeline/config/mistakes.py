@@ -86,9 +86,9 @@ def _explain_one(issue: ErrorDetails, place: _Place, where: str, besides: Sequen
     allowed = _ALLOWED.get(issue["type"], message)
     if issue["type"] == "too_short":
         allowed = f"{issue['ctx']['min_length']} or more"
-    if issue["type"] == "string_pattern_mismatch":  # a pattern of settings: words, some with a number
-        allowed = issue["ctx"]["pattern"].strip("^()$").replace("|", ", ")
-        allowed = allowed.replace(r"(:\d+)?", "[:N]").replace(r"\d+", "N")
+    pattern = str(issue.get("ctx", {}).get("pattern"))
+    if pattern.startswith("^("):  # a list of words, some of them with a number
+        allowed = pattern[2:-2].replace("|", ", ").replace(r"(:\d+)?", "[:N]").replace(r"\d+", "N")
     is_literal = issue["type"] == "literal_error"
     if kinds and is_literal and (others := kinds.allowing(str(keys[-1]), issue["input"])):
         allowed += f"; with {kinds.field} {', '.join(others)} also {short_repr(issue['input'])}"
