@@ -45,29 +45,35 @@ def toy(device: str = "cpu", setting: str = "auto", name: str = "toy") -> Toy:
     return Toy(Named(setting), Named(device, name), function=str, conversion=None)
 
 
-@pytest.fixture
-def children() -> Callable[[], list[psutil.Process]]:
-    """Gives the processes that this one started since the test began; servers of other tests run on."""
+def watch_children() -> Callable[[], list[psutil.Process]]:
+    """Gives the processes that this one started since this call; servers of other tests run on."""
     before = psutil.Process().children()
     return lambda: [child for child in psutil.Process().children() if child not in before]
 
 
-@pytest.fixture
-def engine(tmp_path: Path, children: Callable[[], list[psutil.Process]]) -> Iterator[Engine]:
-    """Two processes, not started yet."""
-    opened = EngineFactory(toy(), EngineConfig(devices=["cpu", "cpu"]))(Store(tmp_path))
+@contextlib.contextmanager
+def two_processes(folder: Path) -> Iterator[Engine]:
+    """An engine of two processes, none of which is left at the end; they are not started yet."""
+    children = watch_children()
+    opened = EngineFactory(toy(), EngineConfig(devices=["cpu", "cpu"]))(Store(folder))
     yield opened
     opened.close()
     assert children() == []
 
 
+@pytest.fixture
+def engine(tmp_path: Path) -> Iterator[Engine]:
+    """Two processes, not started yet."""
+    with two_processes(tmp_path) as opened:
+        yield opened
+
+
 @pytest.fixture(scope="class")
 def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
     """Two processes that have loaded their models."""
-    opened = EngineFactory(toy(), EngineConfig(devices=["cpu", "cpu"]))(Store(tmp_path_factory.mktemp("e")))
-    opened.load(2)
-    yield opened
-    opened.close()
+    with two_processes(tmp_path_factory.mktemp("started")) as opened:
+        opened.load(2)
+        yield opened
 
 
 def test_two_processes_do_all_parts_and_split_the_threads(
@@ -246,9 +252,9 @@ def test_they_write_the_bytes_that_one_process_writes_also_if_all_are_killed(
     workplace: Path,
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
-    children: Callable[[], list[psutil.Process]],
 ) -> None:
     """The kernels compute a batch in one thread, so nothing depends on how many there are."""
+    children = watch_children()
     alone = Path(shutil.copytree(workplace, tmp_path / "alone"))
     run(alone, *NATIVE)
     killed = []
