@@ -18,14 +18,14 @@ from typing import Any
 
 import pytest
 from children import abort_children
-from forked import Fork, connect, converting
+from forked import Fork, connect, starting
 from hub_server import HubServer
 from hypothesis import HealthCheck, settings
 from inside import convert_by, read_once
 
 ROOT = Path(__file__).resolve().parent.parent
 
-# Without it, as in the package: each conversion in this process would start others that report to Intel.
+# OpenVINO's telemetry is blocked, as in the package: for each conversion it would start processes.
 sys.modules["openvino_telemetry"] = None  # type: ignore[assignment]
 gc.disable()  # until the first test: modules that are imported leave no garbage
 gc.set_threshold(50_000, 20, 50)  # fewer garbage collections: they take a twentieth of the tests' time
@@ -163,7 +163,7 @@ def fork(tmp_path_factory: pytest.TempPathFactory, make_once: Callable[..., Path
 def _quick_conversion(fork: Fork) -> Iterator[None]:
     """Models are converted in processes that need not import torch first."""
     with pytest.MonkeyPatch.context() as patch:
-        convert_by(patch, converting(fork))
+        convert_by(patch, starting(fork))
         yield
 
 

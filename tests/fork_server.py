@@ -37,7 +37,7 @@ from typing import Any, TextIO
 
 import inside
 import pytest
-from forked import Fork, connect, converting
+from forked import Fork, connect, starting
 from huggingface_hub import constants
 
 if sys.argv[2:]:
@@ -112,7 +112,7 @@ def become(wanted: dict[str, Any]) -> None:
     if not at or at["call"] != "Popen":
         log = Path(wanted["log"], "conversion")
         log.mkdir(exist_ok=True)
-        inside.convert_by(pytest.MonkeyPatch(), converting(Fork(log, partial(connect, ADDRESS))))
+        inside.convert_by(pytest.MonkeyPatch(), starting(Fork(log, partial(connect, ADDRESS))))
     if at:
         setattr(WATCHED[at["call"]], at["call"], watch(at))
     sys.argv = [wanted["module"], *wanted["arguments"]]

@@ -58,26 +58,19 @@ class Fork:
             self.server().close()
 
 
-def converting(fork: Fork) -> Any:
-    """In place of `subprocess`, where models are converted: in processes that need not import torch first."""
+def starting(fork: Fork) -> Any:
+    """In place of `subprocess`, where a model is converted or queries are timed: it forks processes.
+
+    So they need not import torch first. Of `-c` the statements run by the module `statements`.
+    """
 
     def run(command: list[str], *, env: dict[str, str], input: bytes, **_: Any) -> Any:
-        assert command[:3] == [sys.executable, "-P", "-m"]
-        done = fork(*command[3:], environment=env, folder=os.getcwd(), input=input)
+        assert command[:2] == [sys.executable, "-P"]
+        option, name, *arguments = command[2:]
+        module = [name] if option == "-m" else ["statements", name]
+        done = fork(*module, *arguments, environment=env, folder=os.getcwd(), input=input)
         done.stderr = done.stderr.encode()
         return done
 
     names = ("PIPE", "DEVNULL", "TimeoutExpired")
     return SimpleNamespace(run=run, **{name: getattr(subprocess, name) for name in names})
-
-
-def measuring(fork: Fork) -> Any:
-    """In place of `subprocess`, where queries are timed: in processes that need not import anything first."""
-
-    def run(command: list[str], *, env: dict[str, str], input: bytes, **_: Any) -> Any:
-        assert command[:3] == [sys.executable, "-P", "-c"]
-        done = fork("statements", command[3], environment=env, folder=os.getcwd(), input=input)
-        done.stderr = done.stderr.encode()
-        return done
-
-    return SimpleNamespace(run=run, DEVNULL=subprocess.DEVNULL, PIPE=subprocess.PIPE)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from comparison.made import config
 from embedding_server import MODEL
-from forked import Fork, measuring
+from forked import Fork, starting
 from inside import measure_by
 from workplaces import benchmarco, change_json, document, on_one_line, read_json, seal
 
@@ -34,8 +34,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def quick_start(fork: Fork, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Queries are timed in processes that need not import anything first; those of `place` do."""
-    measure_by(monkeypatch, measuring(fork))
+    """Time queries in forked processes; those of the fixture `place` start as for users."""
+    measure_by(monkeypatch, starting(fork))
 
 
 def test_a_record_has_each_stage_by_clients_and_what_it_ran_on(place: Path) -> None:
