@@ -9,7 +9,7 @@ from pipeline.search import index_size
 FACTORIES = (
     "Flat SQ8 SQ4 SQfp16 PQ8x4 PQ8x4fs RQ4x4 LSHrt HNSW16 HNSW16,SQ8 RR32,Flat IVF16,Flat IVF16,PQ8x4np "
     "IVF16,SQ8 IVF16_HNSW8,Flat PCA16,Flat PCA16,IVF16,SQ8 OPQ8_32,PQ8x4np PQ8x4np,RFlat IVF16,PQ8x4fs,RFlat"
-)  # `np` leaves out the order of codes by their distance, which takes seconds and no bytes
+)  # `np`: no polysemous training, which takes seconds and no bytes
 VECTORS = np.random.default_rng(0).standard_normal((6000, 64), np.float32)
 
 

@@ -183,7 +183,7 @@ class Client:
                     answer.status_code, headers=headers, content=bytes(content), request=request
                 )
 
-        verify = not self.url.startswith("http:")  # certificates that nothing would check take 50 ms to read
+        verify = not self.url.startswith("http:")  # it needs no certificates, which take 50 ms to read
         try:
             http = Http(timeout=self._timeout, follow_redirects=False, verify=verify)
         except (ImportError, ValueError) as error:  # what a proxy needs, or its address
